@@ -1,0 +1,312 @@
+"""The frozen hook table, and the checks that every hook passes before it enters it.
+
+pluggy finds, orders and verifies the implementations once, when a service starts; the
+runtime calls the tuples of the table and never pluggy.
+"""
+
+from __future__ import annotations
+
+import inspect
+import types
+import typing
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, Final
+
+import pluggy
+
+from pystream import hookspecs
+from pystream.errors import ConfigurationError, PluginError
+from pystream.hookspecs import PROJECT, ServiceEvent, Settled
+
+HOOKS: Final[Mapping[str, type]] = {
+    "on_startup": ServiceEvent,
+    "after_startup": ServiceEvent,
+    "on_shutdown": ServiceEvent,
+    "after_shutdown": ServiceEvent,
+    "post_settle": Settled,
+}
+"""Each hook's name and the type of its event."""
+
+_REVERSED: Final = frozenset({"on_shutdown", "after_shutdown"})
+_FLAGS: Final = {"hookwrapper": "a wrapper", "wrapper": "a wrapper", "tryfirst": "tryfirst", "trylast": "trylast"}
+
+
+@dataclass(frozen=True, slots=True)
+class Hook:
+    """One function to call.
+
+    Attributes:
+        name: Whose it is and what it is called, for logs and errors.
+        fn: The function, bound if it is a method.
+        is_async: Whether it is a coroutine function.
+        takes_event: Whether it takes the event, or nothing.
+    """
+
+    name: str
+    fn: Callable[..., Any]
+    is_async: bool
+    takes_event: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HookTable:
+    """The hooks of one started service, each tuple in the order of its calls.
+
+    Start hooks and `post_settle`: plugins in registration order, then the app's functions.
+    Stop hooks: the reverse of it.
+    """
+
+    on_startup: tuple[Hook, ...] = ()
+    after_startup: tuple[Hook, ...] = ()
+    on_shutdown: tuple[Hook, ...] = ()
+    after_shutdown: tuple[Hook, ...] = ()
+    post_settle: tuple[Hook, ...] = ()
+
+
+def freeze(
+    plugins: Iterable[tuple[str, object]], app_functions: Mapping[str, Sequence[Callable[..., Any]]]
+) -> HookTable:
+    """Check every hook and put them into the order of their calls.
+
+    Args:
+        plugins: Names and plugins, in registration order, as `load_plugins` gives them.
+        app_functions: A hook's name to the functions given to the app, in registration order.
+
+    Raises:
+        PluginError: A hook of a plugin is not what its specification says.
+        ConfigurationError: A function of the app cannot be a hook, or the hook is unknown.
+    """
+    manager = _registered(plugins)
+    rows: dict[str, tuple[Hook, ...]] = {}
+    for hook_name in HOOKS:
+        found = [
+            _hook(f"{impl.plugin_name}.{hook_name}", impl.function)
+            for impl in getattr(manager.hook, hook_name).get_hookimpls()
+        ]
+        found += [validate_function(hook_name, fn) for fn in app_functions.get(hook_name, ())]
+        rows[hook_name] = tuple(reversed(found)) if hook_name in _REVERSED else tuple(found)
+
+    return HookTable(**rows)
+
+
+def validate_function(hook_name: str, fn: Callable[..., Any]) -> Hook:
+    """The table's value for a function given to the app.
+
+    Args:
+        hook_name: One of the five hooks.
+        fn: Takes nothing, or the event; a `def` or an `async def`.
+
+    Raises:
+        ConfigurationError: There is no such hook, or the function cannot be called as one.
+    """
+    if hook_name not in HOOKS:
+        raise ConfigurationError(f"there is no hook {hook_name!r}; the hooks are {', '.join(HOOKS)}")
+
+    name = _name_of(fn)
+    expected = f"a {hook_name} function takes no parameters, or the event ({HOOKS[hook_name].__name__})"
+    if not callable(fn):
+        raise ConfigurationError(f"{name} is not a function; {expected}")
+
+    if _yields(fn):
+        raise ConfigurationError(f"{name} is a generator, which is never run as a hook; use a def or an async def")
+
+    problem = _call_problem(fn, HOOKS[hook_name])
+    if problem:
+        raise ConfigurationError(f"{name}: {expected}, but {problem}")
+
+    return _hook(name, fn)
+
+
+def _registered(plugins: Iterable[tuple[str, object]]) -> pluggy.PluginManager:
+    manager = pluggy.PluginManager(PROJECT)
+    manager.add_hookspecs(hookspecs)
+    for name, plugin in plugins:
+        _check_plugin(manager, name, plugin)
+        try:
+            manager.register(plugin, name)
+        except (pluggy.PluginValidationError, ValueError) as error:
+            raise PluginError(f"plugin {name!r}: {' '.join(str(error).split())}") from error
+
+    manager.check_pending()
+    return manager
+
+
+def _check_plugin(manager: pluggy.PluginManager, name: str, plugin: object) -> None:
+    implemented = 0
+    for attribute in dir(plugin):
+        options = manager.parse_hookimpl_opts(plugin, attribute)
+        if options is None:
+            _check_unmarked(name, plugin, attribute)
+            continue
+
+        _check_implementation(name, plugin, attribute, dict(options))
+        implemented += 1
+
+    if not implemented:
+        raise PluginError(
+            f"plugin {name!r} ({type(plugin).__name__}) implements no hook: mark a function of it with "
+            f"@hookimpl and name it after one of {', '.join(HOOKS)}"
+        )
+
+
+def _check_unmarked(name: str, plugin: object, attribute: str) -> None:
+    value = inspect.getattr_static(plugin, attribute, None)
+    marked = isinstance(inspect.getattr_static(value, f"{PROJECT}_impl", None), dict)
+    if not marked and attribute not in HOOKS:
+        return
+
+    expected = _expected(attribute)
+    if marked or not (callable(value) or isinstance(value, (staticmethod, classmethod))):
+        raise PluginError(
+            f"plugin {name!r}: hook {attribute!r} is no function but of type {type(value).__name__}; "
+            f"expected {expected}"
+        )
+
+    raise PluginError(
+        f"plugin {name!r}: {attribute!r} is the name of a hook but lacks the marker; expected @hookimpl {expected}"
+    )
+
+
+def _check_implementation(name: str, plugin: object, attribute: str, options: Mapping[str, Any]) -> None:
+    hook_name = options.get("specname") or attribute
+    if hook_name not in HOOKS:
+        if options.get("optionalhook"):
+            return
+
+        raise PluginError(f"plugin {name!r}: there is no hook {hook_name!r}; the hooks are {', '.join(HOOKS)}")
+
+    fn = getattr(plugin, attribute)
+    problem = _problem(fn, HOOKS[hook_name], options)
+    if not problem:
+        return
+
+    hint = "; register an instance, not the class" if inspect.isclass(plugin) else ""
+    raise PluginError(
+        f"plugin {name!r}: hook {hook_name!r} {problem}: "
+        f"expected {_expected(hook_name)}, given {_given(attribute, fn)}{hint}"
+    )
+
+
+def _problem(fn: Callable[..., Any], event_type: type, options: Mapping[str, Any]) -> str | None:
+    for flag, words in _FLAGS.items():
+        if options.get(flag):
+            return f"is marked as {words}, which hooks of pystream cannot be"
+
+    if _yields(fn):
+        return "is a generator, which would never run"
+
+    problem = _call_problem(fn, event_type)
+    if problem:
+        return f"cannot be called ({problem})"
+
+    parameters = list(inspect.signature(fn).parameters)
+    return "must name its parameter 'event'" if parameters not in ([], ["event"]) else None
+
+
+def _call_problem(fn: Callable[..., Any], event_type: type) -> str | None:
+    try:
+        parameters = list(inspect.signature(fn).parameters.values())
+    except (TypeError, ValueError):
+        return "its signature cannot be read; wrap it in a def"
+
+    if not parameters:
+        return None
+
+    if len(parameters) > 1:
+        return f"it takes {len(parameters)}: {', '.join(str(p.replace(annotation=p.empty)) for p in parameters)}"
+
+    (parameter,) = parameters
+    if parameter.kind not in (parameter.POSITIONAL_ONLY, parameter.POSITIONAL_OR_KEYWORD):
+        return f"it takes {parameter.replace(annotation=parameter.empty)}, which is not one positional parameter"
+
+    annotation = _annotation(fn, parameter)
+    if _accepts(annotation, event_type):
+        return None
+
+    return f"its parameter {parameter.name!r} is annotated {_annotation_text(annotation)}"
+
+
+def _annotation(fn: Callable[..., Any], parameter: inspect.Parameter) -> Any:
+    if parameter.annotation is parameter.empty:
+        return Any
+
+    try:
+        return typing.get_type_hints(inspect.unwrap(_called(fn))).get(parameter.name, parameter.annotation)
+    except Exception:  # a name that exists for type checkers only; the text has to do
+        return parameter.annotation
+
+
+def _accepts(annotation: Any, event_type: type) -> bool:
+    if annotation is Any:
+        return True
+
+    if isinstance(annotation, str):
+        return event_type.__name__ in annotation.replace("|", " ").replace(".", " ").split()
+
+    if typing.get_origin(annotation) in (typing.Union, types.UnionType):
+        return any(_accepts(part, event_type) for part in typing.get_args(annotation))
+
+    return isinstance(annotation, type) and annotation in event_type.__mro__
+
+
+def _hook(name: str, fn: Callable[..., Any]) -> Hook:
+    return Hook(name, fn, _is_async(fn), bool(inspect.signature(fn).parameters))
+
+
+def _unpartial(fn: Callable[..., Any]) -> Callable[..., Any]:
+    while isinstance(fn, partial):
+        fn = fn.func
+
+    return fn
+
+
+def _called(fn: Callable[..., Any]) -> Any:
+    """The function that runs when `fn` is called: its own, or its class's `__call__`."""
+    fn = _unpartial(fn)
+    return fn if inspect.isroutine(fn) or inspect.isclass(fn) else type(fn).__call__
+
+
+def _is_async(fn: Callable[..., Any]) -> bool:
+    return inspect.iscoroutinefunction(fn) or inspect.iscoroutinefunction(_called(fn))
+
+
+def _yields(fn: Callable[..., Any]) -> bool:
+    called = _called(fn)
+    return inspect.isgeneratorfunction(called) or inspect.isasyncgenfunction(called)
+
+
+def _name_of(fn: object) -> str:
+    target = _unpartial(fn) if callable(fn) else fn
+    if not hasattr(target, "__qualname__"):
+        target = type(target)
+
+    return f"{target.__module__}.{target.__qualname__}"
+
+
+def _expected(hook_name: str) -> str:
+    event_type = HOOKS.get(hook_name, ServiceEvent)
+    return f"'[async] def {hook_name}(event: {event_type.__name__})'"
+
+
+class _Text(str):
+    """An annotation as it is shown in a signature: the bare text."""
+
+    __slots__ = ()
+    __repr__ = str.__str__
+
+
+def _given(attribute: str, fn: Callable[..., Any]) -> str:
+    kind = "async def" if _is_async(fn) or inspect.isasyncgenfunction(fn) else "def"
+    signature = inspect.signature(fn)
+    shown = [
+        p if p.annotation is p.empty else p.replace(annotation=_Text(_annotation_text(p.annotation)))
+        for p in signature.parameters.values()
+    ]
+    parameters = signature.replace(parameters=shown, return_annotation=signature.empty)
+    return f"'{kind} {attribute}{parameters}{': yield' if _yields(fn) else ''}'"
+
+
+def _annotation_text(annotation: Any) -> str:
+    return annotation if isinstance(annotation, str) else str(getattr(annotation, "__name__", annotation))

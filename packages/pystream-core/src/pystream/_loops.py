@@ -1,0 +1,231 @@
+"""The one module that knows which event loop runs: asyncio (with uvloop) or trio.
+
+Everything else goes through anyio, or through the small `Loop` that `current_loop`
+answers. asyncio and trio are imported only when they run.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Generator
+from typing import TYPE_CHECKING, Any, Protocol
+
+if TYPE_CHECKING:
+    import asyncio
+
+    import trio
+
+    from pystream.protocols import Timer
+
+__all__ = ["Loop", "Waiter", "current_loop"]
+
+
+class Waiter(Protocol):
+    """A place where one task sleeps; awaitable once."""
+
+    def wake(self) -> None:
+        """End the sleep. On the loop only; once."""
+
+    @property
+    def woken(self) -> bool:
+        """Whether `wake` was called."""
+
+    def __await__(self) -> Generator[Any, Any, None]: ...
+
+
+class Loop(Protocol):
+    """What pystream needs of an event loop besides anyio."""
+
+    def now(self) -> float:
+        """Seconds, monotonic. On the loop's thread."""
+
+    def call_later(self, delay: float, callback: Callable[[], object]) -> Timer:
+        """Call on the loop, outside any task, in `delay` seconds."""
+
+    def post(self, callback: Callable[[], object]) -> bool:
+        """Call on the loop soon; from any thread; false, and without effect, once the loop is closed."""
+
+    def waiter(self) -> Waiter:
+        """A new place to sleep, for the running task."""
+
+    def is_current(self) -> bool:
+        """Whether the calling thread runs this very loop."""
+
+    def stray_cancellation(self, error: BaseException) -> bool:
+        """Whether `error` is a cancellation that nobody who may cancel has asked for."""
+
+
+def current_loop() -> Loop:
+    """The running loop.
+
+    Raises:
+        RuntimeError: No loop runs in this thread.
+    """
+    asyncio = sys.modules.get("asyncio")
+    if asyncio is not None:
+        loop = asyncio._get_running_loop()
+        if loop is not None:
+            return _AsyncioLoop(loop)
+
+    trio = sys.modules.get("trio")
+    if trio is not None and trio.lowlevel.in_trio_run():
+        return _TrioLoop()
+
+    raise RuntimeError("no asyncio or trio event loop runs in this thread")
+
+
+class _AsyncioWaiter:
+    __slots__ = ("_future",)
+
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        self._future: asyncio.Future[None] = loop.create_future()
+
+    def wake(self) -> None:
+        if not self._future.done():
+            self._future.set_result(None)
+
+    @property
+    def woken(self) -> bool:
+        return self._future.done() and not self._future.cancelled()
+
+    def __await__(self) -> Generator[Any, Any, None]:
+        return self._future.__await__()
+
+
+class _AsyncioLoop:
+    __slots__ = ("_loop",)
+
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        self._loop = loop
+
+    def now(self) -> float:
+        return self._loop.time()
+
+    def call_later(self, delay: float, callback: Callable[[], object]) -> Timer:
+        return self._loop.call_later(delay, callback)
+
+    def post(self, callback: Callable[[], object]) -> bool:
+        try:
+            self._loop.call_soon_threadsafe(callback)
+        except RuntimeError:  # the loop is closed: nobody is left to be told
+            return False
+
+        return True
+
+    def waiter(self) -> Waiter:
+        return _AsyncioWaiter(self._loop)
+
+    def is_current(self) -> bool:
+        import asyncio
+
+        return asyncio._get_running_loop() is self._loop
+
+    def stray_cancellation(self, error: BaseException) -> bool:
+        import asyncio
+
+        if not isinstance(error, asyncio.CancelledError):
+            return False
+
+        # A task that somebody cancelled counts the requests; a future that was cancelled
+        # under an await, or a bare `raise CancelledError`, leaves the count at 0.
+        task = asyncio.current_task()
+        return task is not None and task.cancelling() == 0
+
+
+class _TrioWaiter:
+    __slots__ = ("_task", "woken")
+
+    def __init__(self) -> None:
+        self._task: trio.lowlevel.Task | None = None
+        self.woken = False
+
+    def wake(self) -> None:
+        import trio
+
+        self.woken = True
+        task, self._task = self._task, None
+        if task is not None:
+            trio.lowlevel.reschedule(task)
+
+    def __await__(self) -> Generator[Any, Any, None]:
+        return self._sleep().__await__()
+
+    async def _sleep(self) -> None:
+        import trio
+
+        if self.woken:
+            return
+
+        def abort(_raise_cancel: object) -> trio.lowlevel.Abort:
+            self._task = None
+            return trio.lowlevel.Abort.SUCCEEDED
+
+        self._task = trio.lowlevel.current_task()
+        await trio.lowlevel.wait_task_rescheduled(abort)
+
+
+class _TrioTimer:
+    __slots__ = ("_callback", "_scope")
+
+    def __init__(self, delay: float, callback: Callable[[], object]) -> None:
+        import trio
+
+        self._callback: Callable[[], object] | None = callback
+        self._scope: trio.CancelScope | None = None
+        trio.lowlevel.spawn_system_task(self._run, delay)
+
+    async def _run(self, delay: float) -> None:
+        import trio
+
+        with trio.CancelScope() as self._scope:
+            if self._callback is None:
+                return
+
+            await trio.sleep(delay)
+
+        callback, self._callback = self._callback, None
+        if callback is not None:
+            callback()
+
+    def cancel(self) -> None:
+        self._callback = None
+        if self._scope is not None:
+            self._scope.cancel()
+
+
+class _TrioLoop:
+    __slots__ = ("_token",)
+
+    def __init__(self) -> None:
+        import trio
+
+        self._token = trio.lowlevel.current_trio_token()
+
+    def now(self) -> float:
+        import trio
+
+        return trio.current_time()
+
+    def call_later(self, delay: float, callback: Callable[[], object]) -> Timer:
+        return _TrioTimer(delay, callback)
+
+    def post(self, callback: Callable[[], object]) -> bool:
+        import trio
+
+        try:
+            self._token.run_sync_soon(callback)
+        except trio.RunFinishedError:  # the loop is closed: nobody is left to be told
+            return False
+
+        return True
+
+    def waiter(self) -> Waiter:
+        return _TrioWaiter()
+
+    def is_current(self) -> bool:
+        import trio
+
+        return trio.lowlevel.in_trio_run() and trio.lowlevel.current_trio_token() is self._token
+
+    def stray_cancellation(self, error: BaseException) -> bool:
+        return False  # trio's cancellations cannot be made but by a cancelled scope

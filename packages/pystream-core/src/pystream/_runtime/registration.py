@@ -1,0 +1,237 @@
+"""From what a service declares to what can run: everything refused here, nothing later."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from typing import Any, get_origin
+
+from pystream._runtime.signature import HandlerSignature, read_signature
+from pystream.errors import ConfigurationError, RegistrationError
+from pystream.failures import FailurePolicy
+from pystream.parameters import KINDS, Parameter, ParameterKind, Surroundings
+from pystream.parameters.payload import PayloadKind
+from pystream.protocols import Broker, Mounting, SubscriptionSource
+from pystream.publishing import encoder
+from pystream.subscriber import ByKey, Mount, Settings
+
+_NOT_YET = ("threads", "batch", "batch_wait", "max_attempts", "dead_letter", "layers")
+
+
+@dataclass(frozen=True, slots=True)
+class Registered:
+    """One mounted handler, checked.
+
+    Attributes:
+        handler: What runs for each delivery.
+        signature: What it says of itself.
+        kinds: The kind of each parameter, in order.
+        source: Where the deliveries come from.
+        mounting: What the broker is told.
+        workers: How many deliveries run at once, or `by_key(n)` with n above 1.
+        reply_to: Where replies are published, or none.
+        encode_reply: From a reply to its bytes.
+        policy: What becomes of failed deliveries.
+    """
+
+    handler: Callable[..., Any]
+    signature: HandlerSignature
+    kinds: tuple[ParameterKind, ...]
+    source: SubscriptionSource
+    mounting: Mounting
+    workers: int | ByKey
+    reply_to: str | None
+    encode_reply: Callable[[Any], bytes]
+    policy: FailurePolicy
+
+    @property
+    def name(self) -> str:
+        """The subscription's name, its broker's label in front if there is one."""
+        label = self.mounting.label
+        return f"{label}:{self.mounting.name}" if label else self.mounting.name
+
+
+def register(
+    broker: Broker,
+    label: str | None,
+    mounts: Iterable[tuple[Mount, FailurePolicy]],
+    *,
+    has_state: bool,
+) -> list[Registered]:
+    """Check every handler of one broker.
+
+    Args:
+        broker: The broker they are mounted on.
+        label: Its label, or none.
+        mounts: Each mount with the failure policy that counts if it states none.
+        has_state: Whether the app has a state.
+
+    Raises:
+        RegistrationError: With every refusal, not only the first.
+    """
+    accepted: list[Registered] = []
+    refusals: list[str] = []
+    for mount, policy in mounts:
+        try:
+            taken = {item.mounting.name for item in accepted}
+            accepted.append(_register(broker, label, mount, policy, has_state=has_state, taken=taken))
+        except RegistrationError as error:
+            refusals.extend(error.refusals)
+
+    if refusals:
+        raise RegistrationError(*refusals)
+
+    return accepted
+
+
+def _register(
+    broker: Broker, label: str | None, mount: Mount, policy: FailurePolicy, *, has_state: bool, taken: set[str]
+) -> Registered:
+    signature = read_signature(mount.handler)
+    settings = mount.settled()
+    _refuse_what_is_not_there(signature.name, settings)
+    source = _source(signature.name, broker, settings)
+    surroundings = Surroundings(handler=signature.name, source_parameters=source.parameters, has_state=has_state)
+    kinds = tuple(_kind(parameter, surroundings) for parameter in signature.parameters)
+    payload = _payload(signature, kinds)
+    workers = _workers(signature.name, settings.workers)
+    return Registered(
+        handler=mount.handler,
+        signature=signature,
+        kinds=kinds,
+        source=source,
+        mounting=Mounting(
+            name=_name(signature.name, source, settings, taken),
+            label=label,
+            concurrency=2 * workers.lanes + 1 if isinstance(workers, ByKey) else workers,
+            payload_type=payload.full_annotation,
+        ),
+        workers=workers,
+        reply_to=settings.reply_to,
+        encode_reply=_reply_encoder(signature, settings),
+        policy=settings.on_failure or policy,
+    )
+
+
+def _refuse_what_is_not_there(handler: str, settings: Settings) -> None:
+    for setting in _NOT_YET:
+        value = getattr(settings, setting)
+        if value is not None:
+            raise RegistrationError(f"{handler}: {setting}={value!r} is not there yet; leave it out for now")
+
+
+def _source(handler: str, broker: Broker, settings: Settings) -> SubscriptionSource:
+    source = settings.source
+    if source is None:
+        raise RegistrationError(
+            f"{handler} has no source: give one to @subscriber(...) or to mount(handler, source)"
+        )
+
+    if isinstance(source, str):
+        try:
+            return broker.default_source(source)
+        except ConfigurationError as error:
+            raise RegistrationError(f"{handler}: {error}") from error
+
+    if not isinstance(source, broker.source_types):
+        wanted = " or ".join(item.__name__ for item in broker.source_types)
+        raise RegistrationError(
+            f"{handler} is mounted on {broker.describe()} and reads from {source!r}; "
+            f"this broker takes {wanted}, or a bare name"
+        )
+
+    return source
+
+
+def _kind(parameter: Parameter, surroundings: Surroundings) -> ParameterKind:
+    kind = next(kind for kind in KINDS if kind.match(parameter, surroundings))
+    kind.compile(parameter, surroundings)
+    return kind
+
+
+def _payload(signature: HandlerSignature, kinds: tuple[ParameterKind, ...]) -> Parameter:
+    candidates = [
+        parameter
+        for parameter, kind in zip(signature.parameters, kinds, strict=True)
+        if isinstance(kind, PayloadKind)
+    ]
+    if not candidates:
+        names = ", ".join(parameter.name for parameter in signature.parameters) or "none"
+        raise RegistrationError(
+            f"{signature.name} has no parameter for the payload (its parameters: {names}); "
+            "add one, annotated with a type that pydantic can validate, or with bytes"
+        )
+
+    if len(candidates) > 1:
+        names = " and ".join(repr(parameter.name) for parameter in candidates)
+        raise RegistrationError(
+            f"{signature.name}: the parameters {names} could each be the payload, and a handler has one; "
+            "annotate the others as a Context, State[T], Header, Out[T] or what the source offers"
+        )
+
+    (payload,) = candidates
+    if payload.annotation is list or get_origin(payload.annotation) is list:
+        raise RegistrationError(
+            f"{signature.name}: the payload {payload.name!r} is a list, which asks for batches, "
+            "and batches are not there yet; for a JSON array use a RootModel, or tuple[T, ...]"
+        )
+
+    return payload
+
+
+def _workers(handler: str, workers: int | ByKey | None) -> int | ByKey:
+    count = workers.lanes if isinstance(workers, ByKey) else workers
+    if count is None:
+        return 1
+
+    if not isinstance(count, int) or isinstance(count, bool) or count < 1:
+        raise RegistrationError(f"{handler}: workers={workers!r}; give a whole number of 1 or more, or by_key(n)")
+
+    return 1 if count == 1 or workers is None else workers
+
+
+def _name(handler: str, source: SubscriptionSource, settings: Settings, taken: set[str]) -> str:
+    if settings.name is not None:
+        if not settings.name or not isinstance(settings.name, str):
+            raise RegistrationError(f"{handler}: name={settings.name!r}; give a text that is not empty")
+
+        if settings.name in taken:
+            raise RegistrationError(f"{handler}: the name {settings.name!r} is taken on this broker; give another name=")
+
+        return settings.name
+
+    for name in (source.name, f"{source.name}/{handler}"):
+        if name not in taken:
+            return name
+
+    raise RegistrationError(f"{handler} is mounted twice on {source.name!r}; tell the two apart with name=")
+
+
+def _reply_encoder(signature: HandlerSignature, settings: Settings) -> Callable[[Any], bytes]:
+    if settings.reply_to is None:
+        if signature.reply not in (None, Any):
+            raise RegistrationError(
+                f"{signature.name} returns {_type_name(signature.reply)}, and nothing says where to publish it; "
+                "give reply_to=, or annotate the return as None or Outcome"
+            )
+
+        return encoder()
+
+    if not settings.reply_to or not isinstance(settings.reply_to, str):
+        raise RegistrationError(f"{signature.name}: reply_to={settings.reply_to!r}; give the name of a destination")
+
+    if signature.reply is None:
+        raise RegistrationError(
+            f"{signature.name} has reply_to={settings.reply_to!r}, and its return annotation leaves nothing to publish; "
+            "annotate the type of the reply"
+        )
+
+    try:
+        return encoder(signature.reply)
+    except ConfigurationError as error:
+        raise RegistrationError(f"{signature.name}: the reply {error}") from error
+
+
+def _type_name(annotation: Any) -> str:
+    return getattr(annotation, "__name__", None) or repr(annotation)
+

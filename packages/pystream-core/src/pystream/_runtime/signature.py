@@ -1,0 +1,120 @@
+"""What a handler's signature says, with every annotation resolved."""
+
+from __future__ import annotations
+
+import functools
+import inspect
+import types
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Annotated, Any, Union, get_args, get_origin, get_type_hints
+
+from pystream.errors import RegistrationError
+from pystream.outcomes import Outcome
+from pystream.parameters import Parameter
+from pystream.parameters._kind import MISSING
+from pystream.subscriber import handler_name
+
+_VARIADIC = {inspect.Parameter.VAR_POSITIONAL: "*", inspect.Parameter.VAR_KEYWORD: "**"}
+
+
+@dataclass(frozen=True, slots=True)
+class HandlerSignature:
+    """A handler's name, parameters and reply.
+
+    Attributes:
+        name: How it is called in messages.
+        parameters: In the order of the signature.
+        reply: The type of the values to be published: the return annotation without `None`
+            and `Outcome`; `Any` if there is no annotation; `None` if nothing is left.
+    """
+
+    name: str
+    parameters: tuple[Parameter, ...]
+    reply: Any
+
+
+def read_signature(handler: Callable[..., Any]) -> HandlerSignature:
+    """Read a handler's signature.
+
+    Raises:
+        RegistrationError: It is no coroutine function, or its parameters cannot be filled.
+    """
+    name = handler_name(handler)
+    function = _function(handler)
+    if not inspect.iscoroutinefunction(function):
+        raise RegistrationError(
+            f"{name} is a plain function, and only `async def` handlers can be mounted; "
+            "plain `def` handlers are not there yet"
+        )
+
+    hints = _hints(function, name)
+    parameters = tuple(_parameter(item, hints, name) for item in inspect.signature(handler).parameters.values())
+    return HandlerSignature(name, parameters, _reply(hints.get("return", Any)))
+
+
+def _function(handler: Any) -> Any:
+    """The function whose code runs: below partials, methods and callable objects."""
+    while isinstance(handler, functools.partial):
+        handler = handler.func
+
+    if not inspect.isroutine(handler) and not isinstance(handler, type):
+        handler = type(handler).__call__
+
+    return getattr(handler, "__func__", handler)
+
+
+def _hints(function: Any, name: str) -> dict[str, Any]:
+    try:
+        return get_type_hints(function, include_extras=True)
+    except (NameError, TypeError, SyntaxError) as error:
+        culprit = next((item for item in _unresolved(function)), "return")
+        raise RegistrationError(
+            f"{name}: the annotation of {culprit!r} in module {function.__module__!r} cannot be resolved ({error}); "
+            "define or import the name at the top level of that module, outside `if TYPE_CHECKING`"
+        ) from error
+
+
+def _unresolved(function: Any) -> list[str]:
+    """The parameters whose annotation, taken alone, cannot be resolved."""
+    culprits = []
+    for parameter, annotation in function.__annotations__.items():
+        probe = types.SimpleNamespace(__annotations__={parameter: annotation})
+        try:
+            get_type_hints(probe, globalns=function.__globals__, include_extras=True)
+        except (NameError, TypeError, SyntaxError):
+            culprits.append(parameter)
+
+    return culprits
+
+
+def _parameter(item: inspect.Parameter, hints: dict[str, Any], name: str) -> Parameter:
+    if item.kind in _VARIADIC:
+        raise RegistrationError(
+            f"{name}: the parameter {_VARIADIC[item.kind]}{item.name} cannot be filled; name each parameter"
+        )
+
+    if item.name not in hints:
+        raise RegistrationError(f"{name}: the parameter {item.name!r} has no annotation; say what it should receive")
+
+    annotation, metadata = hints[item.name], ()
+    if get_origin(annotation) is Annotated:
+        annotation, *rest = get_args(annotation)
+        metadata = tuple(rest)
+
+    return Parameter(
+        name=item.name,
+        annotation=annotation,
+        metadata=metadata,
+        default=MISSING if item.default is inspect.Parameter.empty else item.default,
+        keyword=item.kind is inspect.Parameter.KEYWORD_ONLY,
+    )
+
+
+def _reply(returns: Any) -> Any:
+    members = get_args(returns) if get_origin(returns) in (Union, types.UnionType) else (returns,)
+    values = tuple(item for item in members if item not in (Outcome, None, type(None)))
+    if not values:
+        return None
+
+    return values[0] if len(values) == 1 else Union[values]  # noqa: UP007 - made of a tuple

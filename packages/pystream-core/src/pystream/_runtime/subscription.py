@@ -1,0 +1,138 @@
+"""One subscription of a running service: opened, run, stopped, closed."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from dataclasses import replace
+from functools import partial
+
+import anyio
+
+from pystream._hooks import Hook
+from pystream._loops import current_loop
+from pystream._runtime.forms import Form, make_form
+from pystream._runtime.intake import Intake
+from pystream._runtime.live import LiveMount
+from pystream._runtime.pipeline import compile_pipeline
+from pystream._runtime.registration import Registered
+from pystream._runtime.reporting import Reporter
+from pystream._runtime.starter import Start
+from pystream._runtime.tracker import Tracker
+from pystream.errors import SubscriptionEnded
+from pystream.health import HealthBoard
+from pystream.parameters import Surroundings
+from pystream.protocols import Clock, ConnectedBroker, Delivery, Subscriber
+
+logger = logging.getLogger("pystream.service")
+
+
+class Subscription:
+    """A mounted handler, its open stream and its form.
+
+    Made by `open`. The loop ends when the stream does, when `stop` was called and
+    everything taken is handled, or when it is cancelled.
+    """
+
+    def __init__(
+        self, name: str, subscriber: Subscriber, intake: Intake, form: Form, start: Start[Delivery], board: HealthBoard
+    ) -> None:
+        self.name = name
+        self._subscriber = subscriber
+        self._intake = intake
+        self._form = form
+        self._start = start
+        self._board = board
+        self._scope = anyio.CancelScope()
+        self._finished = anyio.Event()
+
+    @classmethod
+    async def open(
+        cls,
+        registered: Registered,
+        broker: ConnectedBroker,
+        surroundings: Surroundings,
+        *,
+        clock: Clock,
+        tracker: Tracker,
+        hooks: tuple[Hook, ...],
+        board: HealthBoard,
+        fail: Callable[[str, str, BaseException], None],
+        fatal_end: bool,
+    ) -> Subscription:
+        """Subscribe, and compile the handler for this start of the service.
+
+        Raises:
+            SubscribeError: The broker refused.
+            RegistrationError: The open state does not fit the handler.
+        """
+        name = registered.name
+        report = Reporter(name, clock.now)
+        form = make_form(registered.workers, name)
+        subscriber = await broker.subscribe(registered.source, registered.mounting)
+        intake = Intake(
+            subscriber,
+            clock=clock,
+            report=report,
+            degraded=partial(board.trouble, name),
+            ended=partial(_ended, name, fail if fatal_end else None),
+        )
+        live = LiveMount(
+            registered=registered,
+            surroundings=replace(surroundings, handler=registered.signature.name, broker=broker),
+            intake=intake,
+            publisher=broker.publisher() if registered.reply_to else None,
+            hooks=hooks,
+            tracker=tracker,
+            clock=clock,
+            loop=current_loop(),
+            report=report,
+            gave_up=form.gave_up,
+            fail=lambda step, error: fail(step, name, error),
+        )
+        try:
+            start = compile_pipeline(live)
+        except BaseException:
+            await subscriber.close()
+            raise
+
+        board.opened(name, lambda: report.settlement_failures)
+        return cls(name, subscriber, intake, form, start, board)
+
+    async def run(self) -> None:
+        """The loop; raises what is no failure of a handler."""
+        try:
+            with self._scope:
+                await self._form.run(self._intake, self._start)
+        finally:
+            self._intake.stop()
+            self._board.ended(self.name)
+            self._finished.set()
+
+    def stop(self) -> None:
+        """Take no new deliveries; what is in hand is handled. Synchronous, idempotent."""
+        self._intake.stop()
+
+    def cancel(self) -> None:
+        """Cancel what is in hand; it is left unsettled. Synchronous, idempotent."""
+        self._scope.cancel()
+
+    async def finished(self) -> None:
+        """Return when the loop has ended. Cancel safety: cancelling it changes nothing."""
+        await self._finished.wait()
+
+    @property
+    def running(self) -> bool:
+        """Whether the loop has not ended."""
+        return not self._finished.is_set()
+
+    async def close(self) -> None:
+        """Close the stream, within the broker's bound."""
+        await self._subscriber.close()
+
+
+def _ended(name: str, fail: Callable[[str, str, BaseException], None] | None, end: SubscriptionEnded) -> None:
+    if fail is None:
+        logger.error("%s: the subscription has ended: %s", name, end)
+    else:
+        fail("subscription", name, end)

@@ -1,0 +1,32 @@
+"""`Out[T]`: a live publisher of the broker the handler is mounted on."""
+
+from __future__ import annotations
+
+from typing import get_args, get_origin
+
+from pystream.context import Context
+from pystream.parameters._kind import Getter, Parameter, Surroundings
+from pystream.protocols import Delivery
+from pystream.publishing import Out
+
+__all__ = ["OutKind"]
+
+
+class OutKind:
+    """A parameter annotated `Out[T]` or `Out`."""
+
+    needs_context = False
+
+    def match(self, parameter: Parameter, surroundings: Surroundings) -> bool:
+        """Whether the annotation is `Out`, with or without a type."""
+        return parameter.annotation is Out or get_origin(parameter.annotation) is Out
+
+    def compile(self, parameter: Parameter, surroundings: Surroundings) -> Getter:
+        """A getter that hands over one publisher, made once per mount."""
+        types = get_args(parameter.annotation)
+        out = Out(surroundings.broker and surroundings.broker.publisher(), *types)
+
+        def get(delivery: Delivery, context: Context | None) -> Out[object]:
+            return out
+
+        return get

@@ -1,0 +1,62 @@
+"""Trap 9: a Python logger is asked about every DEBUG line and aborts at exit, so none is given.
+
+The client writes its log to a file of its own choosing; ours is a pipe, whose other end
+a thread reads and hands to the logger `pystream_pulsar.client`. Lines below the level
+never leave the client. The client library keeps the first log it is given, for the whole
+process, and so does this module. Where a pipe has no name in the file system, the log
+stays off.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import logging
+import os
+import re
+import threading
+from typing import IO
+
+__all__ = ["LOGGER_NAME", "handle_line", "log_file"]
+
+LOGGER_NAME = "pystream_pulsar.client"
+
+_log = logging.getLogger(LOGGER_NAME)
+_LINE = re.compile(r"^\S+ \S+ (?P<level>[A-Z]+) +\[\d+\] (?P<text>.*)$")
+# What the client finds worth an INFO (each look-up, each connection) is detail to a service.
+_LEVELS = {"INFO": logging.DEBUG, "WARN": logging.WARNING, "ERROR": logging.ERROR}
+
+
+@functools.cache
+def log_file() -> tuple[str, str]:
+    """The level and the path for the client's own log; the same at every call in a process.
+
+    Warnings and errors; the client's INFO lines too, as DEBUG, if the logger is enabled for
+    DEBUG at the first call. Its DEBUG lines never: there are several for each message.
+    """
+    if not os.path.isdir("/dev/fd"):
+        return "Error", os.devnull
+
+    reader, writer = os.pipe()
+    lines = os.fdopen(reader, encoding="utf-8", errors="replace")
+    threading.Thread(target=_forward, args=(lines,), name="pystream-pulsar-log", daemon=True).start()
+    return "Info" if _log.isEnabledFor(logging.DEBUG) else "Warn", f"/dev/fd/{writer}"
+
+
+def handle_line(line: str) -> None:
+    """Log one line of the client: its level and what follows its time and thread."""
+    line = line.rstrip("\n")
+    match = _LINE.match(line)
+    if match is None:
+        _log.warning("%s", line)
+    else:
+        _log.log(_LEVELS.get(match["level"], logging.WARNING), "%s", match["text"])
+
+
+def _forward(lines: IO[str]) -> None:
+    # For the life of the process: our own end for writing is never closed, so the client can
+    # neither find the pipe broken nor wait for a reader that has gone.
+    for line in lines:
+        # A handler that fails must not leave the client facing a full pipe.
+        with contextlib.suppress(Exception):
+            handle_line(line)

@@ -1,0 +1,222 @@
+"""The command line without a running service: help, version, and every usage error."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+from textwrap import dedent
+
+import pytest
+
+from tests.core.command import SECONDS, environment, pystream
+from tests.core.distributions import Distributions
+
+FILES = {
+    "billing.py": """
+        from pystream import PyStream
+
+        app = PyStream("billing")
+        number = 5
+
+        class site:
+            main = app
+
+        def needs(settings, *, strict=False): ...
+        def fails(): raise ValueError("no\\n  luck")
+        def wrong(): return 5
+        def exits(): raise SystemExit
+        async def later(): return app
+    """,
+    "chained.py": """
+        import os
+
+        try:
+            os.environ["BILLING_URL"]
+        except KeyError as error:
+            raise RuntimeError("BILLING_URL is not set") from error
+    """,
+    "standard.py": "import json\njson.loads('?')",
+    "syntax.py": "x = 1\ndef broken(:",
+    "through.py": "import syntax",
+    "needy.py": "import absent_module",
+    "leaves.py": "raise SystemExit(3)",
+    "refused.py": """
+        from pystream.errors import RegistrationError
+
+        raise RegistrationError("handler 'pay': workers=0 is not 1 or more")
+    """,
+}
+
+
+@pytest.fixture(scope="module")
+def services(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with services that cannot be run, each in its own way."""
+    folder = tmp_path_factory.mktemp("services")
+    for name, text in FILES.items():
+        (folder / name).write_text(dedent(text))
+
+    return folder
+
+
+@pytest.mark.promise("CLI-1")
+@pytest.mark.parametrize(
+    ("target", "sentence"),
+    [
+        ("billing", "'billing' is no app: give module:app, for example billing:app"),
+        ("./billing.py:", "'./billing.py:' is no app: give module:app, for example billing:app"),
+        (":app", "':app' is no app: give module:app, for example billing:app"),
+        ("bil ling:app", "'bil ling:app' is no app: give module:app, for example billing:app"),
+        ("biling:app", "there is no module 'biling', looked for from {folder}; did you mean 'billing'?"),
+        ("billing.x:app", "there is no module 'billing.x', looked for from {folder}; did you mean 'billing'?"),
+        ("zzz:app", "there is no module 'zzz', looked for from {folder}"),
+        ("billing:ap", "module 'billing' has no attribute 'ap'; did you mean 'app'?"),
+        ("billing:server", "module 'billing' has no attribute 'server'; did you mean 'app'?"),
+        ("billing:site.man", "'billing:site' has no attribute 'man'; did you mean 'main'?"),
+        ("billing:number", "'billing:number' is of type int, neither a PyStream nor a function making one"),
+        (
+            "billing:needs",
+            "the factory 'billing:needs' needs arguments, (settings, *, strict=False); a factory takes none",
+        ),
+        ("billing:fails", "the factory 'billing:fails' failed: ValueError: no luck (billing.py:11)"),
+        ("billing:exits", "the factory 'billing:exits' failed: SystemExit (billing.py:13)"),
+        ("billing:wrong", "the factory 'billing:wrong' returned a value of type int, not a PyStream"),
+        (
+            "billing:later",
+            "the factory 'billing:later' is an async def: make it a def, and open what awaits in state=",
+        ),
+    ],
+)
+def test_target_that_names_no_app(services: Path, target: str, sentence: str) -> None:
+    """An import string without an app behind it is one sentence and exit code 2."""
+    result = pystream(services, "run", target)
+
+    assert (result.code, result.out) == (2, "")
+    assert result.err == f"Error: {sentence.format(folder=services)}\n"
+
+
+@pytest.mark.promise("CLI-2")
+@pytest.mark.parametrize(
+    ("module", "sentence"),
+    [
+        ("needy", "ModuleNotFoundError: No module named 'absent_module' (needy.py:1)"),
+        (
+            "chained",
+            "RuntimeError: BILLING_URL is not set, caused by KeyError: 'BILLING_URL' (chained.py:5)",
+        ),
+        (
+            "standard",
+            "JSONDecodeError: Expecting value: line 1 column 1 (char 0) (standard.py:2)",
+        ),
+        ("syntax", "SyntaxError: invalid syntax (syntax.py:2)"),
+        ("through", "SyntaxError: invalid syntax (syntax.py:2)"),
+        ("leaves", "SystemExit: 3 (leaves.py:1)"),
+        ("refused", "handler 'pay': workers=0 is not 1 or more (refused.py:4)"),
+    ],
+)
+def test_module_that_fails_on_import(services: Path, module: str, sentence: str) -> None:
+    """A failing import is one sentence: what was raised, its innermost cause, and the service's own line."""
+    result = pystream(services, "run", f"{module}:app")
+
+    assert (result.code, result.out) == (2, "")
+    assert result.err == f"Error: module '{module}' failed on import: {sentence}\n"
+
+
+@pytest.mark.promise("CLI-2")
+def test_traceback_only_when_debugging(services: Path) -> None:
+    """With --log-level debug the whole traceback comes before the sentence."""
+    result = pystream(services, "run", "chained:app", "--log-level", "debug")
+
+    assert result.code == 2
+    assert result.err.startswith("Traceback (most recent call last):\n")
+    assert "KeyError: 'BILLING_URL'\n" in result.err
+    assert result.err.endswith("caused by KeyError: 'BILLING_URL' (chained.py:5)\n")
+
+
+@pytest.mark.promise("CLI-3")
+@pytest.mark.parametrize(
+    ("arguments", "error"),
+    [
+        (["run"], "Missing argument 'MODULE:APP'"),
+        (["run", "billing:app", "--shutdown-timeout", "-1"], "-1 is not 0 or more seconds"),
+        (["run", "billing:app", "--shutdown-timeout", "nan"], "nan is not 0 or more seconds"),
+        (["run", "billing:app", "--shutdown-timeout", "soon"], "--shutdown-timeout"),
+        (["run", "billing:app", "--backend", "curio"], "'asyncio', 'uvloop', 'trio'"),
+        (["run", "billing:app", "--log-level", "loud"], "'debug', 'info', 'warning'"),
+        (["walk", "billing:app"], "walk"),
+    ],
+)
+def test_options_that_cannot_work(services: Path, arguments: list[str], error: str) -> None:
+    """A wrong option or a missing argument is a plain message and exit code 2, before anything is imported."""
+    result = pystream(services, *arguments)
+
+    assert (result.code, result.out) == (2, "")
+    assert error in result.err
+    assert "Traceback" not in result.err
+
+
+@pytest.mark.promise("CLI-3")
+@pytest.mark.parametrize("name", ["uvloop", "trio"])
+def test_backend_that_is_not_installed(services: Path, name: str) -> None:
+    """A backend that is missing names the extra that brings it."""
+    code = (
+        "import importlib.util, sys; find = importlib.util.find_spec; "
+        f"importlib.util.find_spec = lambda n, *a: None if n == {name!r} else find(n, *a); "
+        f"sys.argv = ['pystream', 'run', 'billing:app', '--backend', {name!r}]; "
+        "from pystream.__main__ import main; main()"
+    )
+    ended = subprocess.run(
+        [sys.executable, "-c", code], cwd=services, capture_output=True, text=True, timeout=SECONDS, check=False
+    )
+
+    assert ended.returncode == 2
+    assert ended.stderr == f'Error: --backend {name} needs {name}: pip install "pystream[{name}]"\n'
+
+
+@pytest.mark.promise("CLI-4")
+def test_missing_extra_says_what_to_install(tmp_path: Path) -> None:
+    """Without the extra `cli` the command says in one sentence how to install it, with exit code 2."""
+    code = "import sys; sys.modules['typer'] = None; from pystream.__main__ import main; main()"
+    ended = subprocess.run(
+        [sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True, timeout=SECONDS, check=False
+    )
+
+    assert ended.returncode == 2
+    assert ended.stderr == 'Error: the command line needs typer: pip install "pystream[cli]"\n'
+
+
+@pytest.mark.promise("CLI-5")
+@pytest.mark.parametrize(
+    ("argument", "out"), [("--version", "pystream 0.2.0\n"), ("--help", "Usage: pystream [OPTIONS] COMMAND")]
+)
+def test_help_and_version_import_no_plugin_and_no_broker(tmp_path: Path, argument: str, out: str) -> None:
+    """Help and version work with broken plugins and brokers installed, because they import none."""
+    broken = "raise RuntimeError('imported')"
+    distributions = Distributions(tmp_path)
+    distributions.install("dist-plugin", broken, "pystream.plugins", {"audit": "{module}"})
+    distributions.install("dist-broker", broken, "pystream.brokers", {"fake": "{module}:Fake"})
+    checks = "import atexit, sys; atexit.register(lambda: print('pystream_pulsar' in sys.modules, file=sys.stderr))"
+    (tmp_path / "sitecustomize.py").write_text(checks)
+
+    result = pystream(tmp_path, argument, PYTHONPATH=str(tmp_path))
+
+    assert result.code == 0
+    assert result.out.startswith(out)
+    assert result.err == "False\n"
+
+
+@pytest.mark.promise("CLI-5")
+def test_console_script_is_the_same_command(tmp_path: Path) -> None:
+    """The installed script `pystream` and `python -m pystream` are one command."""
+    script = Path(sys.executable).with_name("pystream")
+    ended = subprocess.run(
+        [script, "--version"],
+        cwd=tmp_path,
+        env=environment(),
+        capture_output=True,
+        text=True,
+        timeout=SECONDS,
+        check=False,
+    )
+
+    assert (ended.returncode, ended.stdout) == (0, pystream(tmp_path, "--version").out)

@@ -1,0 +1,257 @@
+"""The command line with a running service over the memory broker: signals, exit codes, logging."""
+
+from __future__ import annotations
+
+import queue
+import signal
+import subprocess
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from textwrap import dedent
+
+import pytest
+
+from tests.core.command import SECONDS, environment, pystream
+
+SERVICE = """
+    import logging
+    import os
+    import signal
+    import sys
+
+    import anyio
+    import sniffio
+    from pystream import PyStream, subscriber
+    from pystream.memory import MemoryBroker
+
+
+    @subscriber("orders")
+    async def handle(order: bytes) -> None: ...
+
+
+    def make():
+        app = PyStream("billing", version="1.0.0").with_broker(MemoryBroker(), handle)
+
+        @app.after_startup
+        def ready() -> None:
+            print("ready", flush=True)
+
+        @app.after_shutdown
+        def stopped() -> None:
+            print("stopped", flush=True)
+
+        return app
+
+
+    app = make()
+    slow = make()
+    twice = make()
+    failing = make()
+
+
+    @slow.on_shutdown
+    async def linger() -> None:
+        await anyio.sleep(0.6)
+        print("lingering", flush=True)
+        await anyio.sleep(60)
+
+
+    @twice.on_shutdown
+    def repeat() -> None:
+        os.kill(os.getpid(), signal.SIGTERM)
+
+
+    @failing.on_startup
+    def fail() -> None:
+        raise LookupError("no ledger")
+
+
+    @app.after_startup
+    def tell() -> None:
+        print(sniffio.current_async_library(), "uvloop" in sys.modules, flush=True)
+        logging.getLogger("billing").info("books are open")
+"""
+
+
+LOGGED = "import logging\nlogging.basicConfig(level='INFO', format='mine %(message)s')\n"
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """A folder with the service."""
+    (tmp_path / "billing.py").write_text(dedent(SERVICE))
+    (tmp_path / "logged.py").write_text(f"{LOGGED}from billing import app as app\n")
+    return tmp_path
+
+
+class Service:
+    """A running `pystream run`; its lines are read by a thread, so that waiting for one is bounded."""
+
+    def __init__(self, folder: Path, *arguments: str) -> None:
+        self.process = subprocess.Popen(
+            [sys.executable, "-m", "pystream", "run", *arguments],
+            cwd=folder,
+            env=environment(),
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        self._lines: queue.Queue[str] = queue.Queue()
+        self._err: list[str] = []
+        self._readers = [
+            threading.Thread(target=self._read_out, daemon=True),
+            threading.Thread(target=self._read_err, daemon=True),
+        ]
+        for reader in self._readers:
+            reader.start()
+
+    def _read_out(self) -> None:
+        assert self.process.stdout is not None
+        for line in self.process.stdout:
+            self._lines.put(line.rstrip("\n"))
+
+    def _read_err(self) -> None:
+        assert self.process.stderr is not None
+        self._err.extend(self.process.stderr)
+
+    def until(self, wanted: str) -> None:
+        """Return when the line has been printed."""
+        while (line := self._lines.get(timeout=SECONDS)) != wanted:
+            assert line is not None
+
+    def send(self, signum: signal.Signals) -> None:
+        self.process.send_signal(signum)
+
+    def end(self) -> tuple[int, list[str], str]:
+        """Wait for the end; the exit code, the lines not yet read, and standard error."""
+        code = self.process.wait(SECONDS)
+        for reader in self._readers:
+            reader.join(SECONDS)
+
+        return code, list(self._lines.queue), "".join(self._err)
+
+    def close(self) -> None:
+        if self.process.poll() is None:
+            self.process.kill()
+            self.process.wait(SECONDS)
+
+        for reader in self._readers:
+            reader.join(SECONDS)
+
+        for stream in (self.process.stdout, self.process.stderr):
+            if stream is not None:
+                stream.close()
+
+
+@pytest.fixture
+def start(folder: Path) -> Iterator[Callable[..., Service]]:
+    """Starts services, and ends what a failed test has left running."""
+    started: list[Service] = []
+
+    def begin(*arguments: str) -> Service:
+        started.append(Service(folder, *arguments))
+        return started[-1]
+
+    yield begin
+
+    for service in started:
+        service.close()
+
+
+@pytest.mark.promise("CLI-6")
+@pytest.mark.parametrize("signum", [signal.SIGTERM, signal.SIGINT])
+@pytest.mark.parametrize("backend", ["asyncio", "uvloop", "trio"])
+def test_one_signal_stops_in_order(start: Callable[..., Service], backend: str, signum: signal.Signals) -> None:
+    """SIGTERM or SIGINT is a graceful stop with exit code 0 and nothing on standard error but logs."""
+    service = start("billing:make", "--backend", backend, "--log-level", "error")
+    service.until("ready")
+    service.send(signum)
+
+    assert service.end() == (0, ["stopped"], "")
+
+
+@pytest.mark.promise("CLI-7")
+@pytest.mark.parametrize("backend", ["asyncio", "uvloop", "trio"])
+@pytest.mark.parametrize(
+    ("first", "second", "code"),
+    [
+        (signal.SIGTERM, signal.SIGTERM, 143),
+        (signal.SIGINT, signal.SIGINT, 130),
+        (signal.SIGTERM, signal.SIGINT, 130),
+    ],
+)
+def test_second_signal_aborts(
+    start: Callable[..., Service], backend: str, first: signal.Signals, second: signal.Signals, code: int
+) -> None:
+    """A second signal later than half a second ends the process at once, with 128 plus its number."""
+    service = start("billing:slow", "--backend", backend, "--log-level", "critical")
+    service.until("ready")
+    service.send(first)
+    service.until("lingering")
+    service.send(second)
+
+    ended, _, err = service.end()
+    assert ended == code
+    assert err == f"Error: billing was aborted by a second signal ({second.name})\n"
+
+
+@pytest.mark.promise("CLI-7")
+def test_repeated_signal_within_half_a_second_is_one_request(start: Callable[..., Service]) -> None:
+    """A signal delivered twice, as process groups and supervisors do, is still a graceful stop."""
+    service = start("billing:twice", "--log-level", "error")
+    service.until("ready")
+    service.send(signal.SIGTERM)
+
+    assert service.end() == (0, ["stopped"], "")
+
+
+@pytest.mark.promise("CLI-8")
+def test_failed_start_is_one_sentence_and_exit_code_1(folder: Path) -> None:
+    """A service that does not start says in one sentence which step failed and why."""
+    result = pystream(folder, "run", "billing:failing", "--log-level", "critical")
+
+    assert (result.code, result.out) == (1, "")
+    assert result.err.startswith("Error: ")
+    assert result.err.count("\n") == 1
+    assert "on_startup" in result.err
+    assert "LookupError: no ledger" in result.err
+
+
+@pytest.mark.promise("CLI-3")
+@pytest.mark.parametrize(
+    ("backend", "told"), [("asyncio", "asyncio False"), ("uvloop", "asyncio True"), ("trio", "trio False")]
+)
+def test_backend_chooses_the_loop(start: Callable[..., Service], backend: str, told: str) -> None:
+    """--backend decides which loop the service runs on, and imports no other."""
+    service = start("billing:app", "--backend", backend)
+    service.until("ready")
+    service.until(told)
+    service.send(signal.SIGTERM)
+
+    assert service.end()[:2] == (0, ["stopped"])
+
+
+@pytest.mark.promise("CLI-9")
+@pytest.mark.parametrize(
+    ("arguments", "suffixes"),
+    [
+        (["billing:app"], [" INFO billing: books are open"]),
+        (["billing:app", "--log-level", "Warning"], []),
+        (["logged:app", "--log-level", "critical"], ["mine books are open"]),
+    ],
+)
+def test_logging_is_configured_only_where_the_service_has_not(
+    start: Callable[..., Service], arguments: list[str], suffixes: list[str]
+) -> None:
+    """--log-level sets up logging for a service without a root handler, and leaves others alone."""
+    service = start(*arguments)
+    service.until("ready")
+    service.send(signal.SIGTERM)
+
+    code, _, err = service.end()
+    lines = [line for line in err.splitlines() if "books are open" in line]
+    assert code == 0
+    assert len(lines) == len(suffixes)
+    assert all(line.endswith(suffix) for line, suffix in zip(lines, suffixes, strict=True))

@@ -1,0 +1,26 @@
+"""Fixtures of the client side: the scripted binding, and small servers on the loopback."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+from pystream_pulsar._client import binding
+
+from tests.pulsar.client.loopback import LoopbackServer
+from tests.pulsar.client.scripted import Binding
+
+
+@pytest.fixture
+def scripted(monkeypatch: pytest.MonkeyPatch) -> Binding:
+    """A scripted `_pulsar` in place of the real one."""
+    stand_in = Binding()
+    monkeypatch.setattr(binding, "_pulsar", stand_in)
+    return stand_in
+
+
+@pytest.fixture
+def loopback() -> Iterator[LoopbackServer]:
+    """A server that answers every connection with the bytes the test gives."""
+    with LoopbackServer() as server:
+        yield server

@@ -1,0 +1,30 @@
+"""The Python in README and documentation, run as it is written."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from unittest import SkipTest
+
+import pytest
+from sybil import Document
+from sybil.parsers.markdown import PythonCodeBlockParser, SkipParser
+
+_ROOT = Path(__file__).parent.parent
+_PAGES = sorted([*_ROOT.glob("*.md"), *(_ROOT / "docs").rglob("*.md"), *_ROOT.glob("packages/*/README.md")])
+_BARE_SKIP = re.compile(r"<!--+\s*skip:\s*\w+\s*-->")
+
+
+@pytest.mark.promise("HOUSE-7")
+@pytest.mark.parametrize("page", _PAGES, ids=lambda page: str(page.relative_to(_ROOT)))
+def test_examples_run(page: Path) -> None:
+    """Every Python example of a page runs, in the page's order; one that cannot says why."""
+    document = Document.parse(str(page), PythonCodeBlockParser(), SkipParser())
+
+    assert not _BARE_SKIP.search(document.text), 'give a reason: <!-- skip: next "why" -->'
+
+    for example in document.examples():
+        try:
+            example.evaluate()
+        except SkipTest:
+            continue
