@@ -21,7 +21,7 @@ class ManualClock:
 
     Args:
         start: The time it shows at first, in seconds.
-        early: How much sooner than asked a timer fires, in seconds, as a loop that rounds does.
+        early: How much sooner than asked a longer timer fires, in seconds, as a loop that rounds does.
     """
 
     def __init__(self, start: float = 100.0, *, early: float = 0.0) -> None:
@@ -37,15 +37,15 @@ class ManualClock:
         assert delay >= 0, "a timer was set into the past"
         self._made += 1
         call = _Call(callback)
-        heappush(self._calls, (self._now + delay, self._made, call))
+        heappush(self._calls, (self._now + (delay - self._early if delay > self._early else delay), self._made, call))
         return call
 
     def advance(self, seconds: float) -> None:
         """Let time pass; what comes due on the way is called at its time, in order."""
         end = self._now + seconds
-        while self._calls and self._calls[0][0] - self._early <= end:
+        while self._calls and self._calls[0][0] <= end:
             due, _, call = heappop(self._calls)
-            self._now = max(self._now, due - self._early)
+            self._now = max(self._now, due)
             callback, call.callback = call.callback, None
             if callback is not None:
                 callback()

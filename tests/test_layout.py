@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import re
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -32,7 +33,16 @@ _PUBLIC = sorted(name for name in _MODULES if not _is_private(name) and not name
 
 
 def _body(module: str) -> list[ast.stmt]:
-    return ast.parse(_MODULES[module].read_text("utf-8")).body
+    """The statements of a module, those for type checkers only included."""
+    statements: list[ast.stmt] = []
+    for statement in ast.parse(_MODULES[module].read_text("utf-8")).body:
+        match statement:
+            case ast.If(test=ast.Name(id="TYPE_CHECKING"), body=body):
+                statements += body
+            case _:
+                statements.append(statement)
+
+    return statements
 
 
 def _assigned(statement: ast.stmt) -> str | None:
@@ -107,11 +117,13 @@ def test_package_is_marked_as_typed(source: Path) -> None:
     assert (source / "py.typed").is_file()
 
 
-def _limit(path: Path) -> int:
+def _limit(path: Path, source: str) -> int:
     if path.name == "protocols.py":
         return 400
 
-    if path.parent.name == "_driver" and path.name not in {"__init__.py", "driver.py"}:
+    # A defence says in its docstring which trap it holds.
+    docstring = ast.get_docstring(ast.parse(source)) or ""
+    if path.parent.name == "_driver" and re.search(r"\btrap \d", docstring, re.IGNORECASE):
         return 149
 
     return 600
@@ -120,14 +132,14 @@ def _limit(path: Path) -> int:
 @pytest.mark.promise("HOUSE-5")
 def test_files_are_short() -> None:
     """No file is longer than a reader takes in: 600 lines, the SDK 400, a defence below 150."""
-    lengths = {
-        path: len(path.read_text("utf-8").splitlines())
-        for folder in _FOLDERS
-        for path in (_ROOT / folder).rglob("*.py")
-    }
-    long = [f"{path.relative_to(_ROOT)}: {lines}" for path, lines in lengths.items() if lines > _limit(path)]
+    files = {path: path.read_text("utf-8") for folder in _FOLDERS for path in (_ROOT / folder).rglob("*.py")}
+    long = [
+        f"{path.relative_to(_ROOT)}: {lines} lines, at most {limit}"
+        for path, source in files.items()
+        if (lines := len(source.splitlines())) > (limit := _limit(path, source))
+    ]
 
-    assert lengths
+    assert files
     assert not long, long
 
 

@@ -22,8 +22,9 @@ class Result:
 
 
 def environment(**changes: str) -> dict[str, str]:
-    """The environment of the tests, with Python's output not held back."""
-    return {**os.environ, "PYTHONUNBUFFERED": "1", **changes}
+    """The environment of the tests, with Python's output not held back; a path given comes before theirs."""
+    path = os.pathsep.join(filter(None, (changes.pop("PYTHONPATH", ""), os.environ.get("PYTHONPATH"))))
+    return {**os.environ, "PYTHONUNBUFFERED": "1", "PYTHONPATH": path, **changes}
 
 
 def pystream(folder: Path, *arguments: str, **changes: str) -> Result:

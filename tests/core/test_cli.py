@@ -41,10 +41,26 @@ FILES = {
     "through.py": "import syntax",
     "needy.py": "import absent_module",
     "leaves.py": "raise SystemExit(3)",
+    "told.py": """
+        from pystream import PyStream
+
+        class Told(PyStream):
+            def run(self, *, backend="asyncio", shutdown_timeout=None):
+                print(self.title, backend, shutdown_timeout)
+
+        app = Told("billing")
+        patient = Told("patient", shutdown_timeout=7)
+
+        def make():
+            return Told("made")
+    """,
     "refused.py": """
         from pystream.errors import RegistrationError
 
-        raise RegistrationError("handler 'pay': workers=0 is not 1 or more")
+        try:
+            {}["pay"]
+        except KeyError as error:
+            raise RegistrationError("handler 'pay': workers=0 is not 1 or more") from error
     """,
 }
 
@@ -111,7 +127,7 @@ def test_target_that_names_no_app(services: Path, target: str, sentence: str) ->
         ("syntax", "SyntaxError: invalid syntax (syntax.py:2)"),
         ("through", "SyntaxError: invalid syntax (syntax.py:2)"),
         ("leaves", "SystemExit: 3 (leaves.py:1)"),
-        ("refused", "handler 'pay': workers=0 is not 1 or more (refused.py:4)"),
+        ("refused", "handler 'pay': workers=0 is not 1 or more (refused.py:7)"),
     ],
 )
 def test_module_that_fails_on_import(services: Path, module: str, sentence: str) -> None:
@@ -220,3 +236,46 @@ def test_console_script_is_the_same_command(tmp_path: Path) -> None:
     )
 
     assert (ended.returncode, ended.stdout) == (0, pystream(tmp_path, "--version").out)
+
+
+@pytest.mark.promise("CLI-1")
+def test_factory_makes_the_app(services: Path) -> None:
+    """A callable without parameters that returns a PyStream stands for it."""
+    assert pystream(services, "run", "told:make").out == "made asyncio 30.0\n"
+
+
+@pytest.mark.promise("CLI-3")
+@pytest.mark.parametrize(
+    ("arguments", "told"),
+    [
+        (["told:app"], "billing asyncio 30.0"),
+        (["told:app", "--shutdown-timeout", "0"], "billing asyncio 0.0"),
+        (["told:app", "--shutdown-timeout", "inf", "--backend", "trio"], "billing trio inf"),
+        (["told:patient"], "patient asyncio 7"),
+        (["told:patient", "--shutdown-timeout", "5"], "patient asyncio 5.0"),
+    ],
+)
+def test_options_reach_the_app(services: Path, arguments: list[str], told: str) -> None:
+    """The shutdown timeout is the option's, else the app's own, else 30 seconds."""
+    result = pystream(services, "run", *arguments)
+
+    assert (result.code, result.out, result.err) == (0, f"{told}\n", "")
+
+
+@pytest.mark.promise("CLI-1")
+def test_current_directory_comes_first(services: Path, tmp_path: Path) -> None:
+    """The service of the current directory is run, whatever else bears its name."""
+    (tmp_path / "told.py").write_text("raise RuntimeError('the wrong one')")
+    script = Path(sys.executable).with_name("pystream")
+
+    ended = subprocess.run(
+        [script, "run", "told:app"],
+        cwd=services,
+        env=environment(PYTHONPATH=str(tmp_path)),
+        capture_output=True,
+        text=True,
+        timeout=SECONDS,
+        check=False,
+    )
+
+    assert (ended.returncode, ended.stdout, ended.stderr) == (0, "billing asyncio 30.0\n", "")

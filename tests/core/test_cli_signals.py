@@ -14,6 +14,7 @@ from textwrap import dedent
 import pytest
 
 from tests.core.command import SECONDS, environment, pystream
+from tests.core.distributions import Distributions
 
 SERVICE = """
     import logging
@@ -23,16 +24,25 @@ SERVICE = """
 
     import anyio
     import sniffio
-    from pystream import PyStream, subscriber
+    from pystream import FAIL_FAST, FailurePolicy, PyStream, subscriber
     from pystream.memory import MemoryBroker
+    from pystream.protocols import Outgoing
 
 
     @subscriber("orders")
-    async def handle(order: bytes) -> None: ...
+    async def handle(order: bytes) -> None:
+        if order == b"stuck":
+            print("stuck", flush=True)
+            await anyio.sleep(60)
+
+        raise LookupError("no such order")
 
 
     def make():
-        app = PyStream("billing", version="1.0.0").with_broker(MemoryBroker(), handle)
+        app = PyStream("billing", version="1.0.0", on_failure=FailurePolicy(error=FAIL_FAST))
+        broker = MemoryBroker()
+        app.with_broker(broker, handle)
+        app.orders = broker.publisher()
 
         @app.after_startup
         def ready() -> None:
@@ -49,6 +59,8 @@ SERVICE = """
     slow = make()
     twice = make()
     failing = make()
+    stuck = make()
+    lost = make()
 
 
     @slow.on_shutdown
@@ -66,6 +78,16 @@ SERVICE = """
     @failing.on_startup
     def fail() -> None:
         raise LookupError("no ledger")
+
+
+    @stuck.after_startup
+    async def order_stuck() -> None:
+        await stuck.orders.publish(Outgoing("orders", b"stuck", {}))
+
+
+    @lost.after_startup
+    async def order_lost() -> None:
+        await lost.orders.publish(Outgoing("orders", b"lost", {}))
 
 
     @app.after_startup
@@ -89,11 +111,11 @@ def folder(tmp_path: Path) -> Path:
 class Service:
     """A running `pystream run`; its lines are read by a thread, so that waiting for one is bounded."""
 
-    def __init__(self, folder: Path, *arguments: str) -> None:
+    def __init__(self, folder: Path, *arguments: str, **changes: str) -> None:
         self.process = subprocess.Popen(
             [sys.executable, "-m", "pystream", "run", *arguments],
             cwd=folder,
-            env=environment(),
+            env=environment(**changes),
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             text=True,
@@ -150,8 +172,8 @@ def start(folder: Path) -> Iterator[Callable[..., Service]]:
     """Starts services, and ends what a failed test has left running."""
     started: list[Service] = []
 
-    def begin(*arguments: str) -> Service:
-        started.append(Service(folder, *arguments))
+    def begin(*arguments: str, **changes: str) -> Service:
+        started.append(Service(folder, *arguments, **changes))
         return started[-1]
 
     yield begin
@@ -255,3 +277,53 @@ def test_logging_is_configured_only_where_the_service_has_not(
     assert code == 0
     assert len(lines) == len(suffixes)
     assert all(line.endswith(suffix) for line, suffix in zip(lines, suffixes, strict=True))
+
+
+@pytest.mark.promise("CLI-6")
+def test_spent_shutdown_timeout_is_a_clean_stop(start: Callable[..., Service]) -> None:
+    """A handler that outlasts --shutdown-timeout is given up with a WARNING, and the exit code is 0."""
+    service = start("billing:stuck", "--shutdown-timeout", "0.2", "--log-level", "warning")
+    service.until("stuck")
+    service.send(signal.SIGTERM)
+
+    code, lines, err = service.end()
+    assert code == 0
+    assert "stopped" in lines
+    assert " WARNING pystream." in err
+    assert "Error: " not in err
+
+
+@pytest.mark.promise("CLI-8")
+def test_fail_fast_is_one_sentence_and_exit_code_1(folder: Path) -> None:
+    """A service stopped by a failing handler names subscription and cause, after an orderly stop."""
+    result = pystream(folder, "run", "billing:lost", "--log-level", "critical")
+
+    assert result.code == 1
+    assert "stopped" in result.out.splitlines()
+    assert result.err.startswith("Error: ")
+    assert result.err.count("\n") == 1
+    assert "orders" in result.err
+    assert "LookupError: no such order" in result.err
+
+
+@pytest.mark.promise("CLI-8", "SDK-4")
+def test_broken_plugin_refuses_the_start_until_it_is_blocked(folder: Path, start: Callable[..., Service]) -> None:
+    """A plugin that cannot be imported is exit code 1 and one sentence, whose advice works."""
+    distributions = Distributions(folder)
+    module = distributions.install(
+        "dist-audit", "raise RuntimeError('no ledger')", "pystream.plugins", {"audit": "{module}"}
+    )
+
+    refused = pystream(folder, "run", "billing:make", "--log-level", "critical", PYTHONPATH=str(folder))
+
+    assert (refused.code, refused.out) == (1, "")
+    assert refused.err.startswith("Error: ")
+    assert refused.err.count("\n") == 1
+    assert f"'audit = {module}'" in refused.err
+    assert "dist-audit 1.2" in refused.err
+    assert "RuntimeError: no ledger" in refused.err
+
+    service = start("billing:make", PYTHONPATH=str(folder), PYSTREAM_BLOCK_PLUGINS="audit")
+    service.until("ready")
+    service.send(signal.SIGTERM)
+    assert service.end()[:2] == (0, ["stopped"])

@@ -136,11 +136,11 @@ def test_hook_of_a_later_version_may_be_optional() -> None:
     assert freeze([("audit", plugin(on_reload=on_reload))], {}) == HookTable()
 
 
-def _generator(self: object, event: ServiceEvent) -> Iterator[None]:  # noqa: ARG001 - a method in the making
+def _generator(self: object, event: ServiceEvent) -> Iterator[None]:
     yield
 
 
-async def _async_generator(self: object, event: ServiceEvent) -> AsyncIterator[None]:  # noqa: ARG001 - as above
+async def _async_generator(self: object, event: ServiceEvent) -> AsyncIterator[None]:
     yield
 
 
@@ -345,6 +345,7 @@ class Pool: ...
 
 
 def _pool(pool: Pool) -> None: ...
+def _named(name: str, pool: Pool) -> None: ...
 def _text_only(price: Unresolvable) -> None: ...
 def _settled(event: Settled) -> None: ...
 def _keyword_only(*, event: ServiceEvent) -> None: ...
@@ -364,6 +365,10 @@ TAKES = "a on_startup function takes no parameters, or the event (ServiceEvent)"
         (_settled, f"{{name}}: {TAKES}, but its parameter 'event' is annotated Settled"),
         (_arguments, f"{{name}}: {TAKES}, but it takes 2: name, event"),
         (_keyword_only, f"{{name}}: {TAKES}, but it takes event, which is not one positional parameter"),
+        (
+            functools.partial(_named, "x"),
+            f"{__name__}._named: {TAKES}, but its parameter 'pool' is annotated Pool",
+        ),
         (_yielding, "{name} is a generator, which is never run as a hook; use a def or an async def"),
         (5, f"builtins.int is not a function; {TAKES}"),
     ],

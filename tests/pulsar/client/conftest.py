@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import pytest
-from pystream_pulsar._client import binding
+from pystream_pulsar._client import at_exit, binding
 
 from tests.pulsar.client.loopback import LoopbackServer
 from tests.pulsar.client.scripted import Binding
@@ -16,6 +16,7 @@ def scripted(monkeypatch: pytest.MonkeyPatch) -> Binding:
     """A scripted `_pulsar` in place of the real one."""
     stand_in = Binding()
     monkeypatch.setattr(binding, "_pulsar", stand_in)
+    monkeypatch.setattr(at_exit, "_open", set())  # a client left frozen is no affair of this process's exit
     return stand_in
 
 

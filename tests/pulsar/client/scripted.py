@@ -14,12 +14,9 @@ from pystream_pulsar._client.binding import NativeError
 Callback = Callable[..., None]
 
 
-class Timeout(NativeError):
-    """What a poll raises when nothing waits."""
-
-
-class AlreadyClosed(NativeError):
-    """What every call raises on a closed handle."""
+# Exceptions of the binding, as it names them; made this way since its types are not known.
+Timeout: type[Exception] = type("Timeout", (NativeError,), {})
+AlreadyClosed: type[Exception] = type("AlreadyClosed", (NativeError,), {})
 
 
 @dataclass(frozen=True)

@@ -86,14 +86,18 @@ class RunningApp:
         found = [
             live
             for mounted, live in connected
-            if broker is None or broker == mounted.label or (isinstance(broker, type) and isinstance(mounted.broker, broker))
+            if broker is None
+            or broker == mounted.label
+            or (isinstance(broker, type) and isinstance(mounted.broker, broker))
         ]
         if len(found) == 1:
             return Out(found[0].publisher())
 
         names = ", ".join(mounted.name for mounted, _ in connected) or "none"
         wanted = "one broker" if broker is None else repr(broker)
-        raise ConfigurationError(f"publisher(): {wanted} was asked for, and {len(found)} of the app's brokers match ({names})")
+        raise ConfigurationError(
+            f"publisher(): {wanted} was asked for, and {len(found)} of the app's brokers match ({names})"
+        )
 
 
 class PyStream:
@@ -164,7 +168,9 @@ class PyStream:
             RegistrationError: Some handlers cannot be mounted; every refusal is named.
         """
         if not hasattr(broker, "source_types"):
-            raise RegistrationError(f"with_broker was given {broker!r}, which is no broker; give the broker first, then the handlers")
+            raise RegistrationError(
+                f"with_broker was given {broker!r}, which is no broker; give the broker first, then the handlers"
+            )
 
         self._check_label(broker, label)
         mounts = [pair for handler in handlers for pair in self._mounts(handler)]
@@ -300,7 +306,9 @@ class PyStream:
             if type(other.broker) is type(broker) and other.label == label:
                 kind = type(broker).__name__
                 said = f"both have the label {label!r}" if label else "neither has a label"
-                raise RegistrationError(f"two brokers of type {kind}, and {said}; give each its own: with_broker(..., label=...)")
+                raise RegistrationError(
+                    f"two brokers of type {kind}, and {said}; give each its own: with_broker(..., label=...)"
+                )
 
     def _hook(self, name: str, fn: FunctionT) -> FunctionT:
         validate_function(name, fn)

@@ -10,7 +10,6 @@ from __future__ import annotations
 import enum
 import importlib.util
 import logging
-import math
 import signal
 import traceback
 from importlib.metadata import version
@@ -19,6 +18,7 @@ from typing import Annotated, Final, NoReturn
 import typer
 
 from pystream._target import TargetError, load, use_current_directory
+from pystream.app import PyStream
 from pystream.errors import PyStreamError, ServiceAborted
 
 __all__ = ["Backend", "LogLevel", "cli", "run"]
@@ -33,6 +33,7 @@ cli: Final = typer.Typer(
 )
 """The typer application behind the command `pystream`."""
 
+_SHUTDOWN_TIMEOUT: Final = 30.0
 _FORMAT: Final = "%(asctime)s %(levelname)s %(name)s: %(message)s"
 
 
@@ -71,8 +72,8 @@ def _options(
     """Run services that live on message streams."""
 
 
-def _seconds(value: float) -> float:
-    if not value >= 0:
+def _seconds(value: float | None) -> float | None:
+    if value is not None and not value >= 0:
         raise typer.BadParameter(f"{value:g} is not 0 or more seconds.")
 
     return value
@@ -85,11 +86,13 @@ def run(
     ],
     backend: Annotated[Backend, typer.Option(help="The event loop to run on.")] = Backend.ASYNCIO,
     shutdown_timeout: Annotated[
-        float,
+        float | None,
         typer.Option(
-            metavar="SECONDS", callback=_seconds, help="How long a stop waits for work in hand; inf for ever."
+            metavar="SECONDS",
+            callback=_seconds,
+            help="How long a stop waits for work in hand, inf for ever; by default what the app says, else 30.",
         ),
-    ] = 30.0,
+    ] = None,
     log_level: Annotated[
         LogLevel, typer.Option(case_sensitive=False, help="What to log, if the service does not set up logging.")
     ] = LogLevel.INFO,
@@ -101,7 +104,7 @@ def run(
         use_current_directory()
         app = load(target)
         _configure_logging(log_level)
-        app.run(backend=backend.value, shutdown_timeout=None if math.isinf(shutdown_timeout) else shutdown_timeout)
+        app.run(backend=backend.value, shutdown_timeout=_timeout(app, shutdown_timeout))
     except TargetError as error:
         _fail(error, 2, debug=debug)
     except ServiceAborted as error:
@@ -110,6 +113,14 @@ def run(
         _fail(error, 1, debug=debug)
     except KeyboardInterrupt:  # while the service is imported: nothing has begun that could be ended in order
         raise typer.Exit(128 + signal.SIGINT) from None
+
+
+def _timeout(app: PyStream, given: float | None) -> float:
+    if given is not None:
+        return given
+
+    # A process that is told to stop is killed by its supervisor before long; a library call is not.
+    return _SHUTDOWN_TIMEOUT if app._shutdown_timeout is None else app._shutdown_timeout
 
 
 def _check_backend(backend: Backend) -> None:

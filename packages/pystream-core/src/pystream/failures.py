@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import enum
+import inspect
 import random
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -13,23 +15,16 @@ from pystream.outcomes import Outcome, drop
 __all__ = ["FAIL_FAST", "Backoff", "DecodeRule", "ErrorRule", "FailFast", "FailurePolicy"]
 
 
-class FailFast:
+class FailFast(enum.Enum):
     """The type of `FAIL_FAST`."""
 
-    _only: FailFast | None = None
-
-    def __new__(cls) -> FailFast:
-        """Always the same value, also after pickling."""
-        if cls._only is None:
-            cls._only = super().__new__(cls)
-
-        return cls._only
+    FAIL_FAST = "fail fast"
 
     def __repr__(self) -> str:
         return "FAIL_FAST"
 
 
-FAIL_FAST: Final = FailFast()
+FAIL_FAST: Final = FailFast.FAIL_FAST
 """Leave the delivery unsettled and stop the service with an error."""
 
 
@@ -61,7 +56,8 @@ class Backoff:
 
         if not self.factor >= 1 or not 0 <= self.jitter < 1:
             raise ConfigurationError(
-                f"Backoff(factor={self.factor!r}, jitter={self.jitter!r}): give a factor of 1 or more and a jitter in [0, 1)"
+                f"Backoff(factor={self.factor!r}, jitter={self.jitter!r}): "
+                "give a factor of 1 or more and a jitter of 0 or more, below 1"
             )
 
     def delay(self, attempt: int) -> float:
@@ -71,6 +67,7 @@ class Backoff:
         return base * (1 + self.jitter * random.uniform(-1, 1))  # noqa: S311 - spreads retries, guards nothing
 
 
+_VERDICTS = (Outcome, FailFast, Backoff)
 Verdict: TypeAlias = "Outcome | FailFast | Backoff"
 ErrorRule: TypeAlias = "Verdict | Mapping[type[Exception], Verdict] | Callable[[Exception, int], Verdict]"
 """For every exception, per class (the nearest in the exception's MRO), or by a function of exception and attempt."""
@@ -100,13 +97,15 @@ class FailurePolicy:
     decode_limit: int | None = 100
 
     def __post_init__(self) -> None:
-        rules = self.error.values() if isinstance(self.error, Mapping) else [self.error]
-        for rule in rules:
-            if not isinstance(rule, Outcome | FailFast | Backoff) and not callable(rule):
-                raise ConfigurationError(
-                    f"FailurePolicy(error=...) was given {rule!r}: give an outcome, FAIL_FAST, a Backoff, "
-                    "a mapping of exception classes to these, or a function"
-                )
+        if isinstance(self.error, Mapping):
+            _check_rules(self.error)
+        elif not isinstance(self.error, _VERDICTS) and (
+            not callable(self.error) or inspect.iscoroutinefunction(self.error)
+        ):
+            raise ConfigurationError(
+                f"FailurePolicy(error={self.error!r}): give an outcome, FAIL_FAST, a Backoff, "
+                "a mapping of exception classes to these, or a plain function"
+            )
 
         if not isinstance(self.decode, Outcome | FailFast):
             raise ConfigurationError(f"FailurePolicy(decode={self.decode!r}): give an outcome or FAIL_FAST")
@@ -123,16 +122,32 @@ class FailurePolicy:
         """The verdict on an exception of the handler at `attempt` (1 or more).
 
         Raises:
-            Exception: Whatever a function given as the rule raises.
+            Exception: Whatever a function given as the rule raises; `ConfigurationError` if it
+                returns no verdict.
         """
         rule = self.error
         if isinstance(rule, Mapping):
             return next((rule[cls] for cls in type(error).__mro__ if cls in rule), _DEFAULT_BACKOFF)
 
-        if isinstance(rule, Outcome | FailFast | Backoff):
+        if isinstance(rule, _VERDICTS):
             return rule
 
-        return rule(error, attempt)
+        verdict = rule(error, attempt)
+        if not isinstance(verdict, _VERDICTS):
+            raise ConfigurationError(
+                f"the failure policy's function returned {verdict!r}: return an outcome, FAIL_FAST or a Backoff"
+            )
+
+        return verdict
+
+
+def _check_rules(rules: Mapping[type[Exception], Verdict]) -> None:
+    for error, rule in rules.items():
+        if not isinstance(error, type) or not issubclass(error, Exception) or not isinstance(rule, _VERDICTS):
+            raise ConfigurationError(
+                f"FailurePolicy(error=...) maps {error!r} to {rule!r}: "
+                "map subclasses of Exception to an outcome, FAIL_FAST or a Backoff"
+            )
 
 
 _DEFAULT_BACKOFF = Backoff()

@@ -95,8 +95,14 @@ class Settle(Exception):
 
     Attributes:
         outcome: What happens to the delivery.
+
+    Raises:
+        ConfigurationError: `outcome` is none: `Settle(retry)` for `Settle(retry())`.
     """
 
     def __init__(self, outcome: Outcome) -> None:
+        if not isinstance(outcome, Outcome):
+            raise ConfigurationError(f"Settle({outcome!r}): give an outcome, such as retry()")
+
         self.outcome = outcome
         super().__init__(outcome)

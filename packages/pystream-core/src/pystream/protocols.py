@@ -209,8 +209,9 @@ class Delivery(Protocol):
         """
 
     def release(self) -> None:
-        """Say that the runtime will not settle this one. Synchronous, idempotent, from any thread.
+        """Say that the runtime will not settle this one. Synchronous, from any thread.
 
+        Without effect on a delivery that is settled or released already.
         The broker gets the message back when the subscriber closes. Used only on the way
         out; a running service settles what it takes.
         """

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any, Generic, TypeVar
 
-from pydantic import PydanticSchemaGenerationError, TypeAdapter
+from pydantic import PydanticUndefinedAnnotation, PydanticUserError, TypeAdapter
 from pydantic_core import PydanticSerializationError, to_json
 
 from pystream.errors import ConfigurationError, NotConnected, PublishError
@@ -33,7 +33,7 @@ def encoder(annotation: Any = Any) -> Callable[[Any], bytes]:
     """
     try:
         dump = to_json if annotation is Any else TypeAdapter(annotation).serializer.to_json
-    except PydanticSchemaGenerationError as error:
+    except (PydanticUserError, PydanticUndefinedAnnotation) as error:
         raise ConfigurationError(f"{annotation!r} cannot be published: pydantic knows no JSON form of it") from error
 
     def encode(value: Any) -> bytes:

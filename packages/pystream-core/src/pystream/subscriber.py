@@ -149,9 +149,10 @@ def subscriber(
     Raises:
         RegistrationError: The decorator was used without parentheses.
     """
-    if callable(source) and not hasattr(source, "parameters"):
+    given: Any = source
+    if callable(given) and not hasattr(given, "parameters"):
         raise RegistrationError(
-            f"{handler_name(source)}: @subscriber needs parentheses; write @subscriber(source), or @subscriber()"
+            f"{handler_name(given)}: @subscriber needs parentheses; write @subscriber(source), or @subscriber()"
         )
 
     declared = Settings(source=source, **settings)

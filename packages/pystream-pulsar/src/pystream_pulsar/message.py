@@ -164,12 +164,14 @@ class PulsarMessage:
         """
         session = self._session
         if session.fast and not self._state and get_ident() == session.thread:
-            table = session.table
-            if table.get(self.payload) is self:
+            found = session.table.pop(self.payload, None)
+            if found is self:
                 self._state = _SETTLED
-                del table[self.payload]
                 session.acknowledge(self._raw)
                 return
+
+            if found is not None:  # several messages with this payload
+                session.table[self.payload] = found
 
         session.settle(self)
 

@@ -12,6 +12,7 @@ from typing import Annotated, Any, Final, TypeAlias
 from pystream.errors import ConfigurationError
 from pystream.protocols import RetryKind, SourceParameters
 
+from pystream_pulsar._checks import is_name, is_seconds, is_whole
 from pystream_pulsar.message import PulsarMessage
 from pystream_pulsar.position import PulsarPosition
 from pystream_pulsar.topic import PulsarTopic
@@ -179,7 +180,7 @@ class PulsarSubscription:
 
     def _check(self) -> None:
         name = self.subscription_name
-        if not isinstance(name, str) or not name.strip():
+        if not is_name(name):
             raise ConfigurationError(f"a subscription to {self.topic} needs a name, not {name!r}")
 
         self._check_kinds()
@@ -191,12 +192,12 @@ class PulsarSubscription:
                 "choose one of these types or leave read_compacted out"
             )
 
-        if self.consumer_name is not None and not self.consumer_name:
+        if self.consumer_name is not None and not is_name(self.consumer_name):
             raise self._refusal("consumer_name is empty; give a name, or leave it out for a generated one")
 
-        for key, value in self.properties.items():
-            if not isinstance(key, str) or not isinstance(value, str):
-                raise self._refusal(f"properties are text to text, and {key!r} is not")
+        for text in (*self.properties.keys(), *self.properties.values()):
+            if not isinstance(text, str):
+                raise self._refusal(f"properties are text to text, and one of them holds {type(text).__name__}")
 
     def _check_kinds(self) -> None:
         if not isinstance(self.type, SubscriptionType):
@@ -207,18 +208,12 @@ class PulsarSubscription:
 
     def _check_queue_size(self) -> None:
         size = self.receiver_queue_size
-        if size is None:
-            return
-
-        if not isinstance(size, int) or isinstance(size, bool) or size < 1:
+        if size is not None and not is_whole(size):
             raise self._refusal(f"receiver_queue_size must be a whole number of 1 or more, not {size!r}")
 
     def _check_ack_timeout(self) -> None:
         timeout = self.ack_timeout
-        if timeout is None:
-            return
-
-        if not _LEAST_ACK_TIMEOUT <= timeout < float("inf"):
+        if timeout is not None and not is_seconds(timeout, least=_LEAST_ACK_TIMEOUT):
             raise self._refusal(
                 f"ack_timeout={timeout!r}: the client takes {_LEAST_ACK_TIMEOUT:g} seconds or more; "
                 "raise it, or leave it out for none"

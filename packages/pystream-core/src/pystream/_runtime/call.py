@@ -26,8 +26,7 @@ def compile_call(live: LiveMount) -> Call:
     registered = live.registered
     handler, parameters = registered.handler, registered.signature.parameters
     getters = [
-        kind.compile(parameter, live.surroundings)
-        for kind, parameter in zip(registered.kinds, parameters, strict=True)
+        kind.compile(parameter, live.surroundings) for kind, parameter in zip(registered.kinds, parameters, strict=True)
     ]
     needs_context = any(kind.needs_context for kind in registered.kinds)
     keywords = {

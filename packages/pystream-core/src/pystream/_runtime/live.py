@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from pystream._hooks import Hook
 from pystream._loops import Loop
 from pystream._runtime.intake import Intake
 from pystream._runtime.registration import Registered
 from pystream._runtime.reporting import Reporter
 from pystream._runtime.tracker import Tracker
 from pystream.parameters import Surroundings
-from pystream._hooks import Hook
 from pystream.protocols import Clock, Delivery, Publisher
 
 
@@ -23,7 +23,7 @@ class LiveMount:
         registered: What was declared.
         surroundings: What getters are compiled for, with the open state and the connected broker.
         intake: Where the form takes its deliveries from.
-        publisher: Sends the replies; none if the handler replies to nobody.
+        publisher: Sends the replies.
         hooks: The frozen `post_settle` hooks.
         tracker: Runs what comes after a settlement.
         clock: The time of delays and durations.
@@ -36,7 +36,7 @@ class LiveMount:
     registered: Registered
     surroundings: Surroundings
     intake: Intake
-    publisher: Publisher | None
+    publisher: Publisher
     hooks: tuple[Hook, ...]
     tracker: Tracker
     clock: Clock

@@ -20,7 +20,7 @@ from pystream._runtime.verdicts import Verdicts
 from pystream.errors import PublishError
 from pystream.failures import Backoff
 from pystream.outcomes import Outcome, ack
-from pystream.protocols import Delivery, Outgoing, Publisher
+from pystream.protocols import Delivery, Outgoing
 
 Reply: TypeAlias = "Callable[[Delivery, Any, int], Awaitable[Outcome | None]]"
 """Send what a handler returned; the outcome, or none if the delivery was left unsettled."""
@@ -36,8 +36,8 @@ def compile_pipeline(live: LiveMount) -> Start[Delivery]:
     Called where the application's context variables are in force: each delivery gets a copy.
     """
     verdicts = Verdicts(live)
-    publisher = live.publisher
-    reply = _discard(live) if publisher is None else _publish(live, verdicts, publisher)
+    reply_to = live.registered.reply_to
+    reply = _discard(live) if reply_to is None else _publish(live, verdicts, reply_to)
     handle = _compile_handle(compile_call(live), verdicts, reply)
     settling = Settling(live, verdicts, handle)
     process = _observed(live, settling, handle) if live.hooks else _plain(settling, handle)
@@ -96,9 +96,8 @@ def _compile_handle(call: Call, verdicts: Verdicts, reply: Reply) -> Handle:
     return handle
 
 
-def _publish(live: LiveMount, verdicts: Verdicts, publisher: Publisher) -> Reply:
-    encode, reply_to = live.registered.encode_reply, live.registered.reply_to
-    assert reply_to is not None
+def _publish(live: LiveMount, verdicts: Verdicts, reply_to: str) -> Reply:
+    encode, publisher = live.registered.encode_reply, live.publisher
 
     async def reply(delivery: Delivery, value: Any, reruns: int) -> Outcome | None:
         try:

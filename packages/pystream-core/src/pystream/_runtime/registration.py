@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any, get_origin
+from typing import Any, TypeAlias, get_origin
 
 from pystream._runtime.signature import HandlerSignature, read_signature
 from pystream.errors import ConfigurationError, RegistrationError
@@ -13,7 +13,10 @@ from pystream.parameters import KINDS, Parameter, ParameterKind, Surroundings
 from pystream.parameters.payload import PayloadKind
 from pystream.protocols import Broker, Mounting, SubscriptionSource
 from pystream.publishing import encoder
-from pystream.subscriber import ByKey, Mount, Settings
+from pystream.subscriber import ByKey, Mount, Settings, handler_name
+
+Handlers: TypeAlias = "Mapping[str, Callable[..., Any]]"
+"""The names that are taken, and by which handler."""
 
 _NOT_YET = ("threads", "batch", "batch_wait", "max_attempts", "dead_letter", "layers")
 
@@ -73,7 +76,7 @@ def register(
     refusals: list[str] = []
     for mount, policy in mounts:
         try:
-            taken = {item.mounting.name for item in accepted}
+            taken = {item.mounting.name: item.handler for item in accepted}
             accepted.append(_register(broker, label, mount, policy, has_state=has_state, taken=taken))
         except RegistrationError as error:
             refusals.extend(error.refusals)
@@ -85,7 +88,7 @@ def register(
 
 
 def _register(
-    broker: Broker, label: str | None, mount: Mount, policy: FailurePolicy, *, has_state: bool, taken: set[str]
+    broker: Broker, label: str | None, mount: Mount, policy: FailurePolicy, *, has_state: bool, taken: Handlers
 ) -> Registered:
     signature = read_signature(mount.handler)
     settings = mount.settled()
@@ -101,7 +104,7 @@ def _register(
         kinds=kinds,
         source=source,
         mounting=Mounting(
-            name=_name(signature.name, source, settings, taken),
+            name=_name(mount.handler, source, settings, taken),
             label=label,
             concurrency=2 * workers.lanes + 1 if isinstance(workers, ByKey) else workers,
             payload_type=payload.full_annotation,
@@ -123,9 +126,7 @@ def _refuse_what_is_not_there(handler: str, settings: Settings) -> None:
 def _source(handler: str, broker: Broker, settings: Settings) -> SubscriptionSource:
     source = settings.source
     if source is None:
-        raise RegistrationError(
-            f"{handler} has no source: give one to @subscriber(...) or to mount(handler, source)"
-        )
+        raise RegistrationError(f"{handler} has no source: give one to @subscriber(...) or to mount(handler, source)")
 
     if isinstance(source, str):
         try:
@@ -145,15 +146,19 @@ def _source(handler: str, broker: Broker, settings: Settings) -> SubscriptionSou
 
 def _kind(parameter: Parameter, surroundings: Surroundings) -> ParameterKind:
     kind = next(kind for kind in KINDS if kind.match(parameter, surroundings))
-    kind.compile(parameter, surroundings)
+    try:
+        kind.compile(parameter, surroundings)
+    except RegistrationError:
+        raise
+    except ConfigurationError as error:
+        raise RegistrationError(f"{surroundings.handler}: the parameter {parameter.name!r}: {error}") from error
+
     return kind
 
 
 def _payload(signature: HandlerSignature, kinds: tuple[ParameterKind, ...]) -> Parameter:
     candidates = [
-        parameter
-        for parameter, kind in zip(signature.parameters, kinds, strict=True)
-        if isinstance(kind, PayloadKind)
+        parameter for parameter, kind in zip(signature.parameters, kinds, strict=True) if isinstance(kind, PayloadKind)
     ]
     if not candidates:
         names = ", ".join(parameter.name for parameter in signature.parameters) or "none"
@@ -180,7 +185,7 @@ def _payload(signature: HandlerSignature, kinds: tuple[ParameterKind, ...]) -> P
 
 
 def _workers(handler: str, workers: int | ByKey | None) -> int | ByKey:
-    count = workers.lanes if isinstance(workers, ByKey) else workers
+    count: Any = workers.lanes if isinstance(workers, ByKey) else workers
     if count is None:
         return 1
 
@@ -190,19 +195,25 @@ def _workers(handler: str, workers: int | ByKey | None) -> int | ByKey:
     return 1 if count == 1 or workers is None else workers
 
 
-def _name(handler: str, source: SubscriptionSource, settings: Settings, taken: set[str]) -> str:
+def _name(target: Callable[..., Any], source: SubscriptionSource, settings: Settings, taken: Handlers) -> str:
+    handler = handler_name(target)
     if settings.name is not None:
         if not settings.name or not isinstance(settings.name, str):
             raise RegistrationError(f"{handler}: name={settings.name!r}; give a text that is not empty")
 
         if settings.name in taken:
-            raise RegistrationError(f"{handler}: the name {settings.name!r} is taken on this broker; give another name=")
+            raise RegistrationError(
+                f"{handler}: the name {settings.name!r} is taken on this broker; give another name="
+            )
 
         return settings.name
 
     for name in (source.name, f"{source.name}/{handler}"):
         if name not in taken:
             return name
+
+        if taken[name] == target:
+            break
 
     raise RegistrationError(f"{handler} is mounted twice on {source.name!r}; tell the two apart with name=")
 
@@ -222,8 +233,8 @@ def _reply_encoder(signature: HandlerSignature, settings: Settings) -> Callable[
 
     if signature.reply is None:
         raise RegistrationError(
-            f"{signature.name} has reply_to={settings.reply_to!r}, and its return annotation leaves nothing to publish; "
-            "annotate the type of the reply"
+            f"{signature.name} has reply_to={settings.reply_to!r}, and its return annotation leaves nothing "
+            "to publish; annotate the type of the reply"
         )
 
     try:
@@ -234,4 +245,3 @@ def _reply_encoder(signature: HandlerSignature, settings: Settings) -> Callable[
 
 def _type_name(annotation: Any) -> str:
     return getattr(annotation, "__name__", None) or repr(annotation)
-

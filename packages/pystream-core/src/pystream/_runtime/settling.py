@@ -101,7 +101,8 @@ class Settling:
             return outcome
 
         error = SettlementRejected(
-            f"{self._live.registered.name}: {outcome!r} asks for a delay that must stay below {longest:g} s on this source"
+            f"{self._live.registered.name}: {outcome!r} asks for a delay "
+            f"that must stay below {longest:g} s on this source"
         )
         return self._verdicts.failed(delivery, error, reruns)
 
@@ -137,7 +138,9 @@ class Settling:
         calls: list[Call] = []
         if outcome.continuation is not None:
             fn, args = outcome.continuation
-            self._start(calls, getattr(fn, "__qualname__", repr(fn)), fn, args, is_async=_is_async(outcome.continuation))
+            self._start(
+                calls, getattr(fn, "__qualname__", repr(fn)), fn, args, is_async=_is_async(outcome.continuation)
+            )
 
         if not self._live.hooks:
             return calls

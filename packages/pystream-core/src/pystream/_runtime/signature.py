@@ -15,6 +15,7 @@ from pystream.parameters import Parameter
 from pystream.parameters._kind import MISSING
 from pystream.subscriber import handler_name
 
+_UNRESOLVABLE = (NameError, AttributeError, TypeError, SyntaxError)
 _VARIADIC = {inspect.Parameter.VAR_POSITIONAL: "*", inspect.Parameter.VAR_KEYWORD: "**"}
 
 
@@ -49,7 +50,10 @@ def read_signature(handler: Callable[..., Any]) -> HandlerSignature:
         )
 
     hints = _hints(function, name)
-    parameters = tuple(_parameter(item, hints, name) for item in inspect.signature(handler).parameters.values())
+    bound = _bound_by_name(handler)
+    parameters = tuple(
+        _parameter(item, hints, name) for item in inspect.signature(handler).parameters.values() if item.name not in bound
+    )
     return HandlerSignature(name, parameters, _reply(hints.get("return", Any)))
 
 
@@ -64,10 +68,20 @@ def _function(handler: Any) -> Any:
     return getattr(handler, "__func__", handler)
 
 
+def _bound_by_name(handler: Any) -> set[str]:
+    """What partials have filled by keyword: still in the signature, with a default."""
+    bound: set[str] = set()
+    while isinstance(handler, functools.partial):
+        bound.update(handler.keywords)
+        handler = handler.func
+
+    return bound
+
+
 def _hints(function: Any, name: str) -> dict[str, Any]:
     try:
         return get_type_hints(function, include_extras=True)
-    except (NameError, TypeError, SyntaxError) as error:
+    except _UNRESOLVABLE as error:
         culprit = next((item for item in _unresolved(function)), "return")
         raise RegistrationError(
             f"{name}: the annotation of {culprit!r} in module {function.__module__!r} cannot be resolved ({error}); "
@@ -82,7 +96,7 @@ def _unresolved(function: Any) -> list[str]:
         probe = types.SimpleNamespace(__annotations__={parameter: annotation})
         try:
             get_type_hints(probe, globalns=function.__globals__, include_extras=True)
-        except (NameError, TypeError, SyntaxError):
+        except _UNRESOLVABLE:
             culprits.append(parameter)
 
     return culprits

@@ -21,9 +21,7 @@ Start: TypeAlias = "Callable[[DeliveryT], Awaitable[None] | None]"
 _FINISHED: Final = object()
 
 
-def in_fresh_context(
-    process: Callable[[DeliveryT], Coroutine[Any, Any, None]], base: Context
-) -> Start[DeliveryT]:
+def in_fresh_context(process: Callable[[DeliveryT], Coroutine[Any, Any, None]], base: Context) -> Start[DeliveryT]:
     """A function that starts `process` in a copy of `base`.
 
     Args:

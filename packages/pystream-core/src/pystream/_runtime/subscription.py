@@ -81,7 +81,7 @@ class Subscription:
             registered=registered,
             surroundings=replace(surroundings, handler=registered.signature.name, broker=broker),
             intake=intake,
-            publisher=broker.publisher() if registered.reply_to else None,
+            publisher=broker.publisher(),
             hooks=hooks,
             tracker=tracker,
             clock=clock,

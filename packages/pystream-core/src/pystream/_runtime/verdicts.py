@@ -5,7 +5,7 @@ from __future__ import annotations
 from pystream._runtime.live import LiveMount
 from pystream.context import attempt_of
 from pystream.errors import DecodeError, StrayCancellation
-from pystream.failures import FAIL_FAST, Backoff, FailFast
+from pystream.failures import Backoff, FailFast
 from pystream.outcomes import Outcome, Settle
 from pystream.parameters import Undecodable
 from pystream.protocols import Delivery
@@ -38,6 +38,7 @@ class Verdicts:
         if isinstance(error, Undecodable):
             return self._unreadable(delivery, error.error)
 
+        self.undecodable = 0
         settle = _settle_in(error)
         if settle is not None:
             return settle.outcome
@@ -93,19 +94,19 @@ class Verdicts:
 
         rule = self._policy.decode
         self._live.report.unreadable(delivery, error, rule)
-        if rule is FAIL_FAST:
+        if isinstance(rule, FailFast):
             # Dropped all the same: it would come back into the same failure at every start.
             self._live.intake.stop()
             self._live.fail("handler", error)
             return Outcome("drop")
 
-        assert isinstance(rule, Outcome)
         return rule
 
-    def _fail_fast(self, delivery: Delivery, error: BaseException) -> None:
+    def _fail_fast(self, delivery: Delivery, error: BaseException) -> Outcome | None:
         self._live.intake.stop()
         self._live.leave_unsettled(delivery)
         self._live.fail("handler", error)
+        return None
 
 
 def _settle_in(error: BaseException) -> Settle | None:

@@ -41,6 +41,7 @@ class MemorySubscriber:
         "_closing",
         "_counts",
         "_cursor",
+        "_done",
         "_due",
         "_emptied",
         "_given_back",
@@ -81,8 +82,9 @@ class MemorySubscriber:
         self._in_hand: set[MemoryDelivery] = set()
         self._given_back: frozenset[MemoryDelivery] = frozenset()
         self._emptied = Signal()
-        self._closing: anyio.Event | None = None
+        self._closing = False
         self._closed = False
+        self._done: anyio.Event | None = None
         subscription.taken = True
         subscription.topic.listen(self._signal)
 
@@ -92,7 +94,7 @@ class MemorySubscriber:
             self._store.read_mail()
 
         offset = self._in_turn() if self._due else self._next(self._log.end)
-        if offset is None or self._closing is not None:
+        if offset is None or self._closing:
             self._trim()
             return None
 
@@ -114,13 +116,13 @@ class MemorySubscriber:
 
         Cancel safety: a cancelled wait loses nothing; it holds nothing.
         """
-        if self._closing is None and (self._mail or self._due or self._cursor.position < self._log.end):
+        if not self._closing and (self._mail or self._due or self._cursor.position < self._log.end):
             return
 
-        if self._closing is None:
+        if not self._closing:
             await self._signal.wait()
 
-        if self._closing is not None:
+        if self._closing:
             raise SubscriptionEnded(f"subscription {self._name!r} was closed; nothing will come any more")
 
     def interrupt(self) -> None:
@@ -144,11 +146,15 @@ class MemorySubscriber:
 
         Cancel safety: a cancelled close has given everything back.
         """
-        if self._closing is not None:
-            await self._closing.wait()
+        if self._closed:
             return
 
-        self._closing = anyio.Event()
+        if self._done is not None:
+            await self._done.wait()
+            return
+
+        self._done = anyio.Event()
+        self._closing = True
         self._signal.wake()
         try:
             with anyio.move_on_after(_CLOSE_BOUND):
@@ -157,7 +163,7 @@ class MemorySubscriber:
         finally:
             self.give_back()
             self._schedule.clear()
-            self._closing.set()
+            self._done.set()
 
     def give_back(self) -> None:
         """Return everything unsettled to the subscription, and refuse what comes later.
@@ -173,7 +179,7 @@ class MemorySubscriber:
             self._given_back = frozenset(self._in_hand)
             self._in_hand.clear()
 
-        self._closing = self._closing or anyio.Event()
+        self._closing = True
         self._subscription.topic.unlisten(self._signal)
         self._store.read_mail()
         self._due.clear()
@@ -192,7 +198,7 @@ class MemorySubscriber:
         except KeyError:
             raise self._refusal(delivery) from None
 
-        if self._closing is not None:
+        if self._closing:
             self._emptied.wake()
 
     def claim_done(self, delivery: MemoryDelivery) -> None:
@@ -202,7 +208,7 @@ class MemorySubscriber:
         except KeyError:
             raise self._refusal(delivery) from None
 
-        if self._closing is not None:
+        if self._closing:
             self._emptied.wake()
 
         if self._counts:
@@ -222,13 +228,13 @@ class MemorySubscriber:
             self._mail.append(partial(settlement, delivery.offset))
 
         self._signal.wake_from_thread()
-        if self._closing is not None:
+        if self._closing:
             self._emptied.wake_from_thread()
 
     def release(self, delivery: MemoryDelivery) -> None:
         """Take a delivery out of the service's hands without settling it. From any thread."""
         self._in_hand.discard(delivery)
-        if self._closing is not None:
+        if self._closing:
             self._emptied.wake_from_thread()
 
     def acknowledge(self, offset: int) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, get_args
 
 from pydantic import TypeAdapter, ValidationError
@@ -11,7 +11,7 @@ from pystream.context import Context
 from pystream.errors import ConfigurationError, DecodeError
 from pystream.headers import find_header
 from pystream.parameters._kind import MISSING, Getter, Parameter, Surroundings, Undecodable
-from pystream.parameters.payload import unreadable
+from pystream.parameters._validation import declared_names, unreadable, validating
 from pystream.protocols import Delivery
 
 __all__ = ["Header", "HeaderKind"]
@@ -49,9 +49,13 @@ class HeaderKind:
         return any(isinstance(item, Header) for item in parameter.metadata)
 
     def compile(self, parameter: Parameter, surroundings: Surroundings) -> Getter:
-        """A getter that finds and decodes this one header."""
+        """A getter that finds and decodes this one header.
+
+        Raises:
+            ConfigurationError: pydantic cannot read the type from text.
+        """
         name = next(item.name for item in parameter.metadata if isinstance(item, Header))
-        decode = _decoder(name, parameter.annotation)
+        decode = _decoder(name, parameter)
         optional = type(None) in get_args(parameter.annotation)
         default = None if parameter.default is MISSING and optional else parameter.default
 
@@ -72,11 +76,14 @@ class HeaderKind:
         return get
 
 
-def _decoder(name: str, annotation: Any) -> Any:
-    if annotation is bytes:
+def _decoder(name: str, parameter: Parameter) -> Any:
+    constraints = tuple(item for item in parameter.metadata if not isinstance(item, Header))
+    annotation = replace(parameter, metadata=constraints).full_annotation
+    if annotation in (bytes, bytes | None):
         return bytes
 
-    adapter: TypeAdapter[Any] = TypeAdapter(annotation)
+    adapter: TypeAdapter[Any] = validating(annotation)
+    names = declared_names(adapter.core_schema)
     plain = annotation in (str, str | None)
 
     def decode(value: bytes) -> Any:
@@ -91,6 +98,6 @@ def _decoder(name: str, annotation: Any) -> Any:
         try:
             return adapter.validate_strings(text)
         except ValidationError as error:
-            raise Undecodable(unreadable(f"the header {name!r}", error)) from None
+            raise Undecodable(unreadable(f"the header {name!r}", error, names)) from None
 
     return decode

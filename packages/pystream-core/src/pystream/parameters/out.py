@@ -23,8 +23,8 @@ class OutKind:
 
     def compile(self, parameter: Parameter, surroundings: Surroundings) -> Getter:
         """A getter that hands over one publisher, made once per mount."""
-        types = get_args(parameter.annotation)
-        out = Out(surroundings.broker and surroundings.broker.publisher(), *types)
+        broker = surroundings.broker
+        out: Out[object] = Out(broker.publisher() if broker else None, *get_args(parameter.annotation))
 
         def get(delivery: Delivery, context: Context | None) -> Out[object]:
             return out

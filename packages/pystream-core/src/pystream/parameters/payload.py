@@ -4,23 +4,15 @@ from __future__ import annotations
 
 from typing import Any
 
-from pydantic import PydanticSchemaGenerationError, PydanticUndefinedAnnotation, PydanticUserError, TypeAdapter, ValidationError
+from pydantic import TypeAdapter, ValidationError
 
 from pystream.context import Context
-from pystream.errors import DecodeError, RegistrationError
+from pystream.errors import ConfigurationError, RegistrationError
 from pystream.parameters._kind import Getter, Parameter, Surroundings, Undecodable
+from pystream.parameters._validation import declared_names, unreadable, validating
 from pystream.protocols import Delivery
 
-__all__ = ["PayloadKind", "unreadable"]
-
-
-def unreadable(what: str, error: ValidationError) -> DecodeError:
-    """A validation error as one of ours: places and reasons, and nothing of the input."""
-    reasons = (
-        f"{'.'.join(map(str, item['loc'])) or 'the whole'}: {item['type']}"
-        for item in error.errors(include_url=False, include_context=False, include_input=False)
-    )
-    return DecodeError(f"{what} is not valid: {'; '.join(reasons)}")
+__all__ = ["PayloadKind"]
 
 
 class PayloadKind:
@@ -38,13 +30,11 @@ class PayloadKind:
             return _raw
 
         try:
-            adapter: TypeAdapter[Any] = TypeAdapter(parameter.full_annotation)
-        except (PydanticSchemaGenerationError, PydanticUndefinedAnnotation, PydanticUserError) as error:
-            reason = str(error).splitlines()[0]
+            adapter = validating(parameter.full_annotation)
+        except ConfigurationError as error:
             raise RegistrationError(
-                f"{surroundings.handler}: the parameter {parameter.name!r} is annotated "
-                f"{parameter.annotation!r}, which is neither a payload type that pydantic can validate ({reason}) "
-                "nor anything pystream or the source offers"
+                f"{surroundings.handler}: the parameter {parameter.name!r} is neither a payload ({error}) "
+                "nor anything that pystream or the source offers"
             ) from error
 
         return _validated(adapter)
@@ -57,11 +47,12 @@ def _raw(delivery: Delivery, context: Context | None) -> bytes:
 def _validated(adapter: TypeAdapter[Any]) -> Getter:
     # The adapter's own validator: its Python wrapper would cost a tenth of the whole floor.
     validate_json = adapter.validator.validate_json
+    names = declared_names(adapter.core_schema)
 
     def get(delivery: Delivery, context: Context | None) -> Any:
         try:
             return validate_json(delivery.payload)
         except ValidationError as error:
-            raise Undecodable(unreadable("the payload", error)) from None
+            raise Undecodable(unreadable("the payload", error, names)) from None
 
     return get

@@ -10,7 +10,7 @@ from typing import Any
 
 from pystream_pulsar._client.callbacks import guarded
 
-__all__ = ["GuardedClient"]
+__all__ = ["GuardedClient", "close_all"]
 
 _open: set[GuardedClient] = set()
 
@@ -20,7 +20,7 @@ class GuardedClient:
 
     Args:
         native: The binding's client.
-        timeout: Seconds an exit may wait for all open clients, more than 0.
+        timeout: Seconds an exit may wait for it, more than 0.
     """
 
     def __init__(self, native: Any, timeout: float) -> None:
@@ -36,7 +36,7 @@ class GuardedClient:
         self.native.close_async(guarded(lambda *_: self._finish(callback)))
 
     def finish_by(self, deadline: float) -> None:
-        """Block until the client is closed, or until `deadline` by `time.monotonic`."""
+        """Close the client unless that was begun; block until it is closed, or `deadline` (monotonic)."""
         if not self._begun:
             self.close_async(lambda: None)
 
@@ -49,11 +49,8 @@ class GuardedClient:
 
 
 @atexit.register
-def _close_all() -> None:
-    clients = list(_open)
-    if not clients:
-        return
-
-    deadline = time.monotonic() + max(client.timeout for client in clients)
-    for client in clients:
-        client.finish_by(deadline)
+def close_all() -> None:
+    """Close every client that is still open, each within its bound. Blocks."""
+    begin = time.monotonic()
+    for client in list(_open):
+        client.finish_by(begin + client.timeout)

@@ -17,7 +17,7 @@ import re
 import threading
 from typing import IO
 
-__all__ = ["LOGGER_NAME", "handle_line", "log_file"]
+__all__ = ["LOGGER_NAME", "handle_line", "least_level", "log_file"]
 
 LOGGER_NAME = "pystream_pulsar.client"
 
@@ -29,18 +29,22 @@ _LEVELS = {"INFO": logging.DEBUG, "WARN": logging.WARNING, "ERROR": logging.ERRO
 
 @functools.cache
 def log_file() -> tuple[str, str]:
-    """The level and the path for the client's own log; the same at every call in a process.
-
-    Warnings and errors; the client's INFO lines too, as DEBUG, if the logger is enabled for
-    DEBUG at the first call. Its DEBUG lines never: there are several for each message.
-    """
+    """The least level and the path for the client's own log; the same at every call in a process."""
     if not os.path.isdir("/dev/fd"):
         return "Error", os.devnull
 
     reader, writer = os.pipe()
     lines = os.fdopen(reader, encoding="utf-8", errors="replace")
     threading.Thread(target=_forward, args=(lines,), name="pystream-pulsar-log", daemon=True).start()
-    return "Info" if _log.isEnabledFor(logging.DEBUG) else "Warn", f"/dev/fd/{writer}"
+    return least_level(), f"/dev/fd/{writer}"
+
+
+def least_level() -> str:
+    """Warnings and errors; the client's INFO lines too if the logger is enabled for DEBUG now.
+
+    Its DEBUG lines never: there are several for each message.
+    """
+    return "Info" if _log.isEnabledFor(logging.DEBUG) else "Warn"
 
 
 def handle_line(line: str) -> None:

@@ -92,7 +92,7 @@ async def _ask(host: str, port: int, timeout: float) -> ServerInfo:
 
     except TimeoutError as error:
         where = "accepts connections but stays silent" if reached else "does not answer (a firewall may drop us)"
-        raise PulsarConnectError(f"it {where} within {timeout:g} s", result="Timeout") from error
+        raise PulsarConnectError(f"it {where} within {timeout:.3g} s", result="Timeout") from error
     except (OSError, UnicodeError, anyio.BrokenResourceError) as error:
         raise PulsarConnectError(_unreachable(error), result="ConnectError") from error
 

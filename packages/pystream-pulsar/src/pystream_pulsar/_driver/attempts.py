@@ -39,6 +39,9 @@ class Attempts(Defence):
         return not self._records
 
     def arrived(self, message: PulsarMessage) -> bool:
+        if not self._records:
+            return False
+
         record = self._records.get(entry_of(message))
         if record is None:
             return False
@@ -51,6 +54,9 @@ class Attempts(Defence):
         return False
 
     def settled(self, message: PulsarMessage) -> None:
+        if not self._records:
+            return
+
         record = self._records.get(entry_of(message))
         if record is not None:
             record.failures.pop(message.identity.index, None)

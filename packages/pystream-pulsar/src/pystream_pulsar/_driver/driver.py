@@ -181,7 +181,9 @@ class Driver:
                 home.serve()
 
             raws = self._consumer.pull(PLACES)
-            self._session.arrive(raws, queue.append)
+            if raws:
+                self._session.arrive(raws, queue.append)
+
             if queue:
                 self._armed = False
                 return True

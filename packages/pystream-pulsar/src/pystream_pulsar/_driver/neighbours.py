@@ -76,14 +76,20 @@ class Neighbours(Defence):
         return not self._watched
 
     def arrived(self, message: PulsarMessage) -> bool:
-        note = self._notes.get(entry_of(message))
+        if not self._notes:
+            return False
+
+        entry = entry_of(message)
+        note = self._notes.get(entry)
         if note is None:
             return False
 
         index = message.identity.index
         note.received = max(note.received, index)
         if note.settled is None:
-            self._received_more(entry_of(message), note)
+            if note.received == note.size - 1:
+                self._end_watch(entry)
+
             return False
 
         if index not in note.settled:
@@ -93,6 +99,9 @@ class Neighbours(Defence):
         return True
 
     def settled(self, message: PulsarMessage) -> None:
+        if not self._notes:
+            return
+
         entry = entry_of(message)
         note = self._notes.get(entry)
         if note is None or note.settled is None:
@@ -102,7 +111,7 @@ class Neighbours(Defence):
         if len(note.settled) == note.size and entry in self._watched:
             self._watch(entry, _COMPLETE)
 
-    def held(self, message: PulsarMessage, delay: float) -> None:  # noqa: ARG002  # a hook's signature
+    def held(self, message: PulsarMessage, delay: float) -> None:  # a hook's signature
         size = message.raw.batch_size
         if size < 2:
             return
@@ -153,10 +162,6 @@ class Neighbours(Defence):
         for entry, note in fresh.items():
             received = max(note.received, *unsettled[entry], -1)
             note.settled = set(range(received + 1)) - unsettled[entry] - asked[entry]
-
-    def _received_more(self, entry: Entry, note: _Note) -> None:
-        if note.received == note.size - 1:
-            self._end_watch(entry)
 
     def _watch(self, entry: Entry, seconds: float) -> None:
         self._watched[entry] = self._clock.now() + seconds

@@ -14,11 +14,9 @@ from collections.abc import Sequence
 from pystream_pulsar._driver.defence import Entry
 from pystream_pulsar.transport import Identity, RawMessage
 
-__all__ = ["REMEMBERED_BYTES", "Received"]
+__all__ = ["Received"]
 
-REMEMBERED_BYTES = 64 * 1024
-"""A pull with larger payloads is not remembered: what is kept must stay small."""
-
+_BYTES = 8 * 1024 * 1024  # more than the largest entry a server takes by default
 _PULLS = 64
 _ENTRIES = 256
 
@@ -28,29 +26,36 @@ class Received:
 
     What it has forgotten is not taken for received: a message that was settled is then
     handled once more, and none is lost.
-
-    Attributes:
-        remember: Keeps the messages of one pull.
     """
 
-    __slots__ = ("_highest", "_pulls", "remember")
+    __slots__ = ("_bytes", "_highest", "_pulls")
 
     def __init__(self) -> None:
-        self._pulls: deque[Sequence[RawMessage]] = deque(maxlen=_PULLS)
+        self._pulls: deque[tuple[int, Sequence[RawMessage]]] = deque()
+        self._bytes = 0
         self._highest: OrderedDict[Entry, int] = OrderedDict()
-        self.remember = self._pulls.append
+
+    def remember(self, raws: Sequence[RawMessage], size: int) -> None:
+        """Keep the messages of one pull, whose payloads have `size` bytes together."""
+        self._pulls.append((size, raws))
+        self._bytes += size
+        while self._bytes > _BYTES or len(self._pulls) > _PULLS:
+            self._bytes -= self._pulls.popleft()[0]
 
     def highest(self, entry: Entry) -> int:
         """The highest index of `entry` received, as far as it is remembered; -1 if it is not."""
-        while self._pulls:
-            for raw in self._pulls.popleft():
+        for _, raws in self._pulls:
+            for raw in raws:
                 self._note(raw.identity)
 
+        self._pulls.clear()
+        self._bytes = 0
         return self._highest.get(entry, -1)
 
     def forget(self) -> None:
         """Take nothing that has come so far for received."""
         self._pulls.clear()
+        self._bytes = 0
         self._highest.clear()
 
     def _note(self, identity: Identity) -> None:

@@ -24,7 +24,7 @@ from pystream_pulsar._driver.defence import Defence, Entry
 from pystream_pulsar._driver.in_hand import InHand
 from pystream_pulsar._driver.nacks import Nacks
 from pystream_pulsar._driver.neighbours import Neighbours
-from pystream_pulsar._driver.received import REMEMBERED_BYTES, Received
+from pystream_pulsar._driver.received import Received
 from pystream_pulsar._home import Home
 from pystream_pulsar.message import PulsarMessage
 from pystream_pulsar.subscription import PulsarSubscription
@@ -111,14 +111,12 @@ class Session:
             payload = raw.payload
             size += len(payload)
             message = PulsarMessage(raw, payload, self)
-            if careful or table.setdefault(payload, message) is not message:
-                if self._kept_back(message):
-                    continue
+            if (careful or table.setdefault(payload, message) is not message) and self._kept_back(message):
+                continue
 
             deliver(message)
 
-        if size <= REMEMBERED_BYTES:
-            self._received.remember(raws)
+        self._received.remember(raws, size)
 
     def settle(self, message: PulsarMessage) -> None:
         """Acknowledge a message, from any thread.
@@ -152,7 +150,6 @@ class Session:
 
     def release(self, message: PulsarMessage) -> None:
         """A message will not be settled. From any thread; it stays in hand."""
-        self._fast_no_more()
         try:
             self._home.run(partial(self._done, message))
         except BrokerClosed:
@@ -166,9 +163,7 @@ class Session:
             nobody_awaited: Called once, perhaps at once, when nothing is awaited any more.
         """
         waiting = {*queued, *self._nacks.waiting()}
-        self._awaited = {
-            message for message in self._in_hand if message not in waiting and message.state != "released"
-        }
+        self._awaited = {message for message in self._in_hand if message not in waiting and message.state != "released"}
         self._nobody_awaited = nobody_awaited
         self._refresh()
         self._check_awaited()
@@ -291,6 +286,3 @@ class Session:
 
     def _refresh(self) -> None:
         self.fast = self._awaited is None and all(defence.quiet for defence in self._defences)
-
-    def _fast_no_more(self) -> None:
-        self.fast = False

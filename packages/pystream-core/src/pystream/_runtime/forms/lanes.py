@@ -126,23 +126,17 @@ class Lanes:
                     await lane.signal.wait()
                     continue
 
-                await self._run_first(lane, start)
+                rest = start(deliveries[0])
+                if rest is not None:
+                    await rest
+
+                deliveries.popleft()
+                if self._wanted is lane:
+                    self._room.wake()
+
                 if lane.broken:
                     return
         finally:
-            lane.give_back()
-            self._told(lane)
-
-    async def _run_first(self, lane: _Lane, start: Start[Delivery]) -> None:
-        try:
-            rest = start(lane.deliveries[0])
-            if rest is not None:
-                await rest
-        finally:
-            lane.deliveries.popleft()
-
-        self._told(lane)
-
-    def _told(self, lane: _Lane) -> None:
-        if self._wanted is lane:
-            self._room.wake()
+            lane.give_back()  # without effect on the first one, if it has run
+            if self._wanted is lane:
+                self._room.wake()

@@ -1,0 +1,65 @@
+"""The service URL of a Pulsar cluster: checked here, since the client is forgiving and shows what it got."""
+
+from __future__ import annotations
+
+import re
+
+from pystream.errors import ConfigurationError
+
+__all__ = ["service_url"]
+
+_HOST = re.compile(r"(?:\[(?P<v6>[0-9A-Fa-f:.]+)\]|(?P<name>[A-Za-z0-9_.-]+))(?::(?P<port>\d*))?")
+_HINT = "write pulsar://host:6650, with several hosts between commas"
+
+
+def service_url(url: str) -> str:
+    """The URL in its plain form: every host with its port, no path.
+
+    Raises:
+        ConfigurationError: It cannot be used. The message never shows user information.
+    """
+    if not isinstance(url, str):
+        raise ConfigurationError(f"the URL of a Pulsar broker is text, not {type(url).__name__}; {_HINT}")
+
+    scheme, separator, rest = url.partition("://")
+    if not separator:
+        raise ConfigurationError(f"the URL of a Pulsar broker has no scheme; {_HINT}")
+
+    _check_scheme(scheme.lower())
+    if "@" in rest:
+        raise ConfigurationError(
+            "the URL of a Pulsar broker holds user information before an '@'; Pulsar has none in its URL, take it out"
+        )
+
+    hosts, _, path = rest.partition("/")
+    if path or "?" in rest or "#" in rest:
+        raise ConfigurationError(
+            "the URL of a Pulsar broker ends after its hosts: no path, query or fragment; options are arguments of "
+            "PulsarBroker"
+        )
+
+    return "pulsar://" + ",".join(_address(host) for host in hosts.split(","))
+
+
+def _check_scheme(scheme: str) -> None:
+    if scheme == "pulsar+ssl":
+        raise ConfigurationError("pulsar+ssl:// cannot be used: this version has no TLS yet; use pulsar://")
+
+    if scheme != "pulsar":
+        raise ConfigurationError(f"{scheme!r} is no scheme of a Pulsar broker; {_HINT}")
+
+
+def _address(host: str) -> str:
+    if not host.strip():
+        raise ConfigurationError(f"the URL of a Pulsar broker lacks a host; {_HINT}")
+
+    match = _HOST.fullmatch(host.strip())
+    if match is None:
+        raise ConfigurationError(f"{host!r} in the URL of a Pulsar broker is no host and port; {_HINT}")
+
+    port = int(match["port"] or 6650)
+    if not 0 < port < 65536:
+        raise ConfigurationError(f"port {port} in the URL of a Pulsar broker is none; {_HINT}")
+
+    name = f"[{match['v6']}]" if match["v6"] else match["name"]
+    return f"{name}:{port}"

@@ -1,0 +1,262 @@
+"""`PulsarBroker`, the configuration, and `ConnectedPulsarBroker`, the connection."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from pystream.errors import BrokerClosed, ConfigurationError, NotConnected
+from pystream.protocols import Clock, Mounting
+
+from pystream_pulsar._checks import is_name, is_seconds, is_whole
+from pystream_pulsar._driver.driver import Driver, open_driver
+from pystream_pulsar._home import Home
+from pystream_pulsar._producers import Producers
+from pystream_pulsar._url import service_url
+from pystream_pulsar.publisher import PulsarPublisher, PulsarPublishPolicy
+from pystream_pulsar.subscription import PulsarSubscription
+from pystream_pulsar.topic import PulsarTopic
+from pystream_pulsar.transport import ConsumerSpec, ProducerSpec, ServerInfo, Transport
+
+__all__ = ["ConnectedPulsarBroker", "PulsarBroker", "broker_from_url"]
+
+_DEFAULT_POLICY = PulsarPublishPolicy()
+_LEAST_QUEUE = 100
+
+
+class PulsarBroker:
+    """An Apache Pulsar cluster; implements `pystream.protocols.Broker`. Construction does no I/O.
+
+    Args:
+        url: `pulsar://host:6650`; several hosts stand between commas.
+        default_subscription: The subscription that a bare topic name joins, of type SHARED; none
+            makes a bare name an error.
+        operation_timeout: Seconds for opening or closing one consumer or producer, 1 or more.
+        connection_timeout: Seconds until `connect` gives up, 1 or more.
+        io_threads: Network threads of the client, 1 or more.
+
+    Raises:
+        ConfigurationError: An argument cannot work.
+    """
+
+    def __init__(
+        self,
+        url: str,
+        *,
+        default_subscription: str | None = None,
+        operation_timeout: float = 30.0,
+        connection_timeout: float = 10.0,
+        io_threads: int = 1,
+    ) -> None:
+        self._url = service_url(url)
+        _check_seconds("operation_timeout", operation_timeout)
+        _check_seconds("connection_timeout", connection_timeout)
+        if not is_whole(io_threads):
+            raise ConfigurationError(f"PulsarBroker(io_threads={io_threads!r}): give a whole number of 1 or more")
+
+        if default_subscription is not None and not is_name(default_subscription):
+            raise ConfigurationError("PulsarBroker(default_subscription=...): the name is empty; leave it out for none")
+
+        self._default_subscription = default_subscription
+        self._operation_timeout = operation_timeout
+        self._connection_timeout = connection_timeout
+        self._io_threads = io_threads
+        self._connection: ConnectedPulsarBroker | None = None
+
+    def __repr__(self) -> str:
+        return f"PulsarBroker({self._url!r})"
+
+    @property
+    def source_types(self) -> tuple[type, ...]:
+        """The classes of descriptors it takes: `PulsarSubscription`."""
+        return (PulsarSubscription,)
+
+    def describe(self) -> str:
+        """The service URL, which holds no credentials."""
+        return self._url
+
+    def default_source(self, name: str) -> PulsarSubscription:
+        """The subscription that a bare topic name stands for.
+
+        Raises:
+            ConfigurationError: The name is no topic, or the broker has no `default_subscription`.
+        """
+        topic = PulsarTopic(name)
+        if self._default_subscription is None:
+            raise ConfigurationError(
+                f"the bare topic name {name!r} needs a subscription: write PulsarSubscription({name!r}, 'name'), or "
+                "give PulsarBroker a default_subscription"
+            )
+
+        return PulsarSubscription(topic, self._default_subscription)
+
+    def publisher(self, policy: PulsarPublishPolicy | None = None) -> PulsarPublisher:
+        """A publisher over the broker's latest connection, which may be made later.
+
+        Raises:
+            ConfigurationError: The policy is none of this broker's.
+        """
+        return PulsarPublisher(self._producers, _checked(policy))
+
+    async def connect(self, clock: Clock) -> ConnectedPulsarBroker:
+        """Connect, and return only after a server has answered.
+
+        Raises:
+            PulsarConnectError: With the address and the reason, within `connection_timeout`.
+
+        Cancel safety: a cancelled connect leaves nothing open.
+        """
+        from pystream_pulsar._client.connection import ClientSettings, ClientTransport
+
+        settings = ClientSettings(
+            url=self._url,
+            operation_timeout=self._operation_timeout,
+            connection_timeout=self._connection_timeout,
+            io_threads=self._io_threads,
+        )
+        transport = ClientTransport(settings)
+        try:
+            info = await transport.connect()
+        except BaseException:
+            await transport.close()
+            raise
+
+        connection = ConnectedPulsarBroker(transport, clock=clock, info=info, url=self._url)
+        self._connection = connection
+        return connection
+
+    def _producers(self, policy: PulsarPublishPolicy) -> Producers:
+        if self._connection is None:
+            raise NotConnected(f"the Pulsar broker {self._url} is not connected yet; start the app first")
+
+        return self._connection.producers(policy)
+
+
+class ConnectedPulsarBroker:
+    """A connection to a cluster over any transport; implements `pystream.protocols.ConnectedBroker`.
+
+    Belongs to the loop on which it is made.
+
+    Args:
+        transport: Connected already; closed with this object.
+        clock: Keeps every time.
+        info: What the server has said.
+        url: What the cluster is called in messages.
+
+    Attributes:
+        info: What the server has said when it was asked.
+    """
+
+    def __init__(
+        self, transport: Transport, *, clock: Clock, info: ServerInfo | None = None, url: str = "pulsar"
+    ) -> None:
+        self.info = info or ServerInfo()
+        self._transport = transport
+        self._clock = clock
+        self._url = url
+        self._home = Home()
+        self._by_policy: dict[PulsarPublishPolicy, Producers] = {}
+        self._closed: BrokerClosed | None = None
+
+    def __repr__(self) -> str:
+        return f"<ConnectedPulsarBroker {self._url}>"
+
+    async def subscribe(self, source: PulsarSubscription, mounting: Mounting) -> Driver:
+        """Open one consumer for one mounted handler.
+
+        Raises:
+            ConfigurationError: The source is no `PulsarSubscription`.
+            PulsarSubscribeError: It was refused, naming the subscription and the reason.
+            BrokerClosed: The connection was closed.
+
+        Cancel safety: a consumer that opens later is closed.
+        """
+        if self._closed is not None:
+            raise self._closed
+
+        if not isinstance(source, PulsarSubscription):
+            raise ConfigurationError(
+                f"{self._url} takes a PulsarSubscription for {mounting.name!r}, not {type(source).__name__}"
+            )
+
+        return await open_driver(self._transport, source, _consumer_spec(source, mounting), self._clock)
+
+    def publisher(self, policy: PulsarPublishPolicy | None = None) -> PulsarPublisher:
+        """A publisher over this connection. No I/O.
+
+        Raises:
+            ConfigurationError: The policy is none of this broker's.
+        """
+        return PulsarPublisher(self.producers, _checked(policy))
+
+    def default_policy(self) -> PulsarPublishPolicy:
+        """The policy of publishers for which the service states none."""
+        return _DEFAULT_POLICY
+
+    def producers(self, policy: PulsarPublishPolicy) -> Producers:
+        """The producers of one policy; for `PulsarPublisher`.
+
+        Raises:
+            BrokerClosed: The connection was closed.
+        """
+        if self._closed is not None:
+            raise self._closed
+
+        producers = self._by_policy.get(policy)
+        if producers is None:
+            producers = Producers(self._transport, self._home, lambda topic: _producer_spec(topic, policy))
+            producers = self._by_policy.setdefault(policy, producers)
+
+        return producers
+
+    async def close(self) -> None:
+        """Close consumers, producers and client, in this order. Idempotent.
+
+        Cancel safety: the connection is closed for its users at once; the client's close is
+        bounded by the transport.
+        """
+        first = self._closed is None
+        self._closed = self._closed or BrokerClosed(f"the connection to {self._url} was closed")
+        try:
+            await self._transport.close()
+        finally:
+            if first:
+                for producers in self._by_policy.values():
+                    producers.close(self._closed)
+
+
+def broker_from_url(url: str) -> PulsarBroker:
+    """The broker of a `pulsar://` URL; the entry point of the group `pystream.brokers`."""
+    return PulsarBroker(url)
+
+
+def _checked(policy: PulsarPublishPolicy | None) -> PulsarPublishPolicy:
+    if policy is None:
+        return _DEFAULT_POLICY
+
+    if not isinstance(policy, PulsarPublishPolicy):
+        raise ConfigurationError(f"a Pulsar publisher takes a PulsarPublishPolicy, not {type(policy).__name__}")
+
+    return policy
+
+
+def _check_seconds(name: str, value: Any) -> None:
+    if not is_seconds(value, least=1):
+        raise ConfigurationError(f"PulsarBroker({name}={value!r}): give 1 second or more")
+
+
+def _consumer_spec(source: PulsarSubscription, mounting: Mounting) -> ConsumerSpec:
+    return ConsumerSpec(
+        topic=source.topic.full_name,
+        subscription=source.subscription_name,
+        type=source.type.value,
+        initial_position=source.initial_position.value,
+        receiver_queue_size=source.receiver_queue_size or max(_LEAST_QUEUE, 4 * mounting.concurrency),
+        ack_timeout=source.ack_timeout,
+        consumer_name=source.consumer_name,
+        properties=source.properties,
+        read_compacted=source.read_compacted,
+    )
+
+
+def _producer_spec(topic: PulsarTopic, policy: PulsarPublishPolicy) -> ProducerSpec:
+    return ProducerSpec(topic=topic.full_name, send_timeout=policy.send_timeout, max_pending=policy.max_pending)

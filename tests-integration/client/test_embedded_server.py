@@ -1,0 +1,52 @@
+"""The embedded server itself: started, ended, and gone."""
+
+from __future__ import annotations
+
+import os
+import socket
+from pathlib import Path
+from urllib.parse import urlsplit
+
+import pytest
+from pystream_testing.pulsar import EmbeddedPulsar, EmbeddedServerError
+
+
+def listens(url: str) -> bool:
+    """Whether anybody accepts connections at a URL."""
+    split = urlsplit(url)
+    try:
+        socket.create_connection((split.hostname or "", split.port or 0), timeout=1).close()
+    except OSError:
+        return False
+
+    return True
+
+
+@pytest.mark.promise("TESTING-1")
+def test_two_servers_side_by_side() -> None:
+    """Servers run side by side on ports of their own, and leave neither process nor port behind."""
+    with EmbeddedPulsar() as one, EmbeddedPulsar() as other:
+        pids, urls = [one.pid, other.pid], [one.url, other.url]
+        assert len(set(pids)) == len(set(urls)) == 2
+        assert all(listens(url) for url in urls)
+
+    assert not any(listens(url) for url in urls)
+    for pid in pids:
+        assert pid is not None
+        with pytest.raises(ProcessLookupError):
+            os.kill(pid, 0)
+
+
+@pytest.mark.promise("TESTING-1")
+def test_a_server_can_be_started_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The same object starts a fresh server again; its temporary directory goes with each."""
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    server = EmbeddedPulsar()
+    for _ in range(2):
+        with server:
+            assert len(list(tmp_path.iterdir())) == 1
+            with pytest.raises(EmbeddedServerError, match="runs already"):
+                server.__enter__()
+
+        assert list(tmp_path.iterdir()) == []
+        assert server.pid is None
