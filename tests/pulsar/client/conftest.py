@@ -16,7 +16,7 @@ def scripted(monkeypatch: pytest.MonkeyPatch) -> Binding:
     """A scripted `_pulsar` in place of the real one."""
     stand_in = Binding()
     monkeypatch.setattr(binding, "_pulsar", stand_in)
-    monkeypatch.setattr(at_exit, "_open", set())  # a client left frozen is no affair of this process's exit
+    monkeypatch.setattr(at_exit, "_kept", set())  # a client left frozen is no affair of this process's exit
     return stand_in
 
 

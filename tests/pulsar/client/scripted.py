@@ -116,11 +116,14 @@ class Handle:
         self.name = name
         self.frozen = False
         self.closed = False
+        self.unanswered: list[Callback] = []
 
     def close_async(self, callback: Callback) -> None:
         self.log.append(f"close {self.name}")
         self.closed = True
-        if not self.frozen:
+        if self.frozen:
+            self.unanswered.append(callback)
+        else:
             callback(OK)
 
 

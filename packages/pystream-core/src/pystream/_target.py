@@ -56,8 +56,7 @@ def load(target: str) -> PyStream:
 
 def use_current_directory() -> None:
     """Put the current directory first on `sys.path`."""
-    here = str(Path.cwd())
-    sys.path[:] = [here, *(entry for entry in sys.path if entry not in ("", here))]
+    sys.path.insert(0, str(Path.cwd()))
 
 
 def _example(target: str) -> str:
