@@ -12,11 +12,11 @@ import statistics
 import sys
 import time
 from collections import deque
+from typing import Any
 
 import anyio
 from pystream.clock import LoopClock
 from pystream.protocols import Mounting
-
 from pystream_pulsar import ConnectedPulsarBroker, PulsarSubscription
 from pystream_pulsar.transport import ServerInfo
 
@@ -65,22 +65,26 @@ class Transport:
 
 
 def payloads(number: int) -> list[Message]:
+    """That many messages of 99 bytes."""
     return [Message(b"%099d" % index) for index in range(number)]
 
 
 async def bare(consumer: Consumer) -> None:
+    """Everything there is, without the driver."""
     while raws := consumer.pull(16):
         for raw in raws:
             consumer.ack(raw)
 
 
-async def through_driver(subscriber: object) -> None:
+async def through_driver(subscriber: Any) -> None:
+    """Everything there is, taken and acknowledged."""
     take = subscriber.take
     while (message := take()) is not None:
         await message.ack()
 
 
 async def main(number: int) -> None:
+    """Measure the rows in turn, and print them."""
     transport = Transport()
     connection = ConnectedPulsarBroker(transport, clock=LoopClock())
     driver = await connection.subscribe(PulsarSubscription("orders", "bench"), Mounting(name="bench"))
@@ -97,7 +101,7 @@ async def main(number: int) -> None:
 
     assert transport.consumer.acked == 2 * ROUNDS * number
     for name, values in rows.items():
-        print(f"{name:20} {statistics.median(values):6.0f} ns per message (best {min(values):.0f})")
+        sys.stdout.write(f"{name:20} {statistics.median(values):6.0f} ns per message (best {min(values):.0f})\n")
 
 
 if __name__ == "__main__":

@@ -203,3 +203,18 @@ def test_importing_pystream_does_nothing() -> None:
     )
 
     assert answer.stdout.strip() == "[] 1 []", answer.stdout
+
+
+@pytest.mark.promise("HOUSE-8")
+def test_every_test_states_its_promise() -> None:
+    """Every test has a docstring, and it ends its first line as a sentence does."""
+    silent = [
+        f"{path.relative_to(_ROOT)}: {node.name}"
+        for folder in ("tests", "tests-integration")
+        for path in (_ROOT / folder).rglob("test_*.py")
+        for node in ast.walk(ast.parse(path.read_text("utf-8")))
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) and node.name.startswith("test_")
+        if not (ast.get_docstring(node) or "").partition("\n")[0].endswith((".", ":"))
+    ]
+
+    assert not silent, silent

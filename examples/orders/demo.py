@@ -19,7 +19,11 @@ import anyio
 import pystream
 from anyio.abc import TaskStatus
 from pystream.errors import ConfigurationError, PyStreamError
-from rich.console import Console
+
+try:
+    from rich.console import Console
+except ImportError:
+    sys.exit('demo: it needs rich; pip install "pystream[cli]"')
 
 from examples.orders.plan import Plan
 from examples.orders.report import Report
@@ -42,7 +46,7 @@ def main(arguments: Sequence[str] | None = None, *, make_app: MakeApp = make_app
         patience: Seconds without progress after which missing messages count as lost, above 0.
     """
     options = _options(arguments)
-    console = Console(stderr=options.json, highlight=False)
+    console = Console(stderr=options.json, highlight=False, markup=False, soft_wrap=True)
     try:
         with server_url(options.url, console.print) as url, _log() as log:
             run = Run(broker=pystream.broker(url), plan=Plan(options.messages), make_app=make_app, patience=patience)
@@ -56,7 +60,7 @@ def main(arguments: Sequence[str] | None = None, *, make_app: MakeApp = make_app
         return _refused("aborted by a second Ctrl-C; what was in hand is given back", _ABORTED)
 
     console.print(table(report))
-    console.print(_verdict(report, log), soft_wrap=True)
+    console.print(_verdict(report, log))
     if options.json:
         print(report.json())
 
@@ -106,15 +110,23 @@ def _log() -> Iterator[Path]:
             yield Path(file.name)
         finally:
             logging.getLogger().removeHandler(handler)
+            if not file.tell():
+                Path(file.name).unlink()
 
 
 def _options(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(
         prog="hatch run demo", description="A small order service, its producer, and a count of what came of it."
     )
-    parser.add_argument("--url", help="a broker's URL, such as pulsar://localhost:6650 or memory://; default: an embedded server")
-    parser.add_argument("--messages", type=_count, default=20_000, metavar="N", help="how many to publish, 1 or more; default: 20000")
-    parser.add_argument("--json", action="store_true", help="print the figures as the last line of stdout, all else on stderr")
+    parser.add_argument(
+        "--url", help="a broker's URL, such as pulsar://localhost:6650 or memory://; default: an embedded server"
+    )
+    parser.add_argument(
+        "--messages", type=_count, default=20_000, metavar="N", help="how many to publish, 1 or more; default: 20000"
+    )
+    parser.add_argument(
+        "--json", action="store_true", help="print the figures as the last line of stdout, all else on stderr"
+    )
     return parser.parse_args(arguments)
 
 
@@ -126,11 +138,11 @@ def _count(text: str) -> int:
 
 
 def _verdict(report: Report, log: Path) -> str:
-    where = f"The service's log: {log}"
+    where = f" The service's log: {log}" if log.exists() else ""
     if report.is_good:
-        return f"Nothing was lost, and each article's movements were applied in order. {where}"
+        return f"Nothing was lost, and each article's movements were applied in order.{where}"
 
-    return f"{report.lost:,} lost, {report.order_violations:,} out of order: this must not happen. {where}"
+    return f"{report.lost:,} lost, {report.order_violations:,} out of order: this must not happen.{where}"
 
 
 def _refused(sentence: str, code: int) -> int:

@@ -1,6 +1,6 @@
 """What the demo publishes: a pure function of the number of messages.
 
-Nine tenths come as fast as the broker takes them, the bulk: orders and stock movements in turn.
+Nine tenths come as fast as the broker takes them, the bulk: three orders for each stock movement.
 The rest, at most 1,000 orders that need no second attempt, comes at a steady pace and is timed:
 the latency of a bulk would tell how long its queue is, and that of a retry how long its delay.
 """
@@ -16,11 +16,15 @@ from examples.orders.service import Movement, Order
 __all__ = ["LANES", "Messages", "Plan", "Planned"]
 
 LANES = 100
-"""How many messages are published at once; each article belongs to one lane of the producer."""
+"""How many messages are on their way at once: each lane of the producer sends one after the other."""
+
+ARTICLES = 20
+"""The first lanes send movements, each those of one article; the others send orders."""
 
 PACE = 500
 """Timed orders per second."""
 
+_ORDER_LANES = LANES - ARTICLES
 _UNREADABLE_EVERY = 50
 _FIRST_UNREADABLE = 25
 
@@ -31,7 +35,7 @@ class Planned:
 
     Attributes:
         value: An `Order`, a `Movement`, or something that is neither.
-        key: The article of a movement, which keeps movements of one article in order; none for an order.
+        key: The article of a movement, by which its order is kept; none for an order.
         due: Seconds from the start of its phase, for a timed order.
     """
 
@@ -46,7 +50,11 @@ Messages = Callable[[int], Iterator[Planned]]
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """The messages of one run; `messages` is 1 or more."""
+    """The messages of one run.
+
+    Attributes:
+        messages: How many in all, 1 or more.
+    """
 
     messages: int
 
@@ -56,49 +64,52 @@ class Plan:
         return min(1000, self.messages // 10)
 
     @property
-    def most_handled(self) -> int:
-        """How many messages can be read, and are handled if all are published."""
-        return self.messages - self._unreadable
-
-    @property
-    def most_replied(self) -> int:
-        """How many orders are confirmed if all are published."""
-        return self.most_handled - self.bulk // 2
-
-    @property
     def bulk(self) -> int:
         """How many messages come as fast as they can."""
         return self.messages - self.timed
 
+    @property
+    def movements(self) -> int:
+        """How many of the bulk are stock movements."""
+        return self.bulk // 4
+
+    @property
+    def unreadable(self) -> int:
+        """How many of the bulk's orders are none."""
+        return len(range(_FIRST_UNREADABLE, self.bulk - self.movements, _UNREADABLE_EVERY))
+
     def bulk_of(self, lane: int) -> Iterator[Planned]:
-        """The bulk's messages of one lane: all movements of its article are among them, in order."""
-        sku = f"sku-{lane:03}"
-        for pair in range(lane, (self.bulk + 1) // 2, LANES):
-            yield Planned(_order(pair, sku))
-            if 2 * pair + 1 < self.bulk:
-                yield Planned(_movement(pair, sku), sku)
+        """The bulk's messages of one lane."""
+        if lane < ARTICLES:
+            return self._movements_of(lane)
+
+        return (Planned(_order(number)) for number in range(lane - ARTICLES, self.bulk - self.movements, _ORDER_LANES))
 
     def timed_of(self, lane: int) -> Iterator[Planned]:
         """The timed orders of one lane."""
-        sku = f"sku-{lane:03}"
-        for index in range(lane, self.timed, LANES):
-            yield Planned(Order(id=self.bulk + index, sku=sku, quantity=1), due=index / PACE)
+        for number in range(lane, self.timed, LANES):
+            yield Planned(Order(id=self.bulk + number, sku=_sku(number), quantity=1), due=number / PACE)
 
-    @property
-    def _unreadable(self) -> int:
-        return len(range(_FIRST_UNREADABLE, (self.bulk + 1) // 2, _UNREADABLE_EVERY))
+    def _movements_of(self, article: int) -> Iterator[Planned]:
+        first_id, sku = self.bulk - self.movements, _sku(article)
+        for number, index in enumerate(range(article, self.movements, ARTICLES), start=1):
+            yield Planned(Movement(id=first_id + index, sku=sku, number=number, change=-1), key=sku)
 
 
-def _order(pair: int, sku: str) -> Any:
+def _order(number: int) -> Any:
     """An order; of 200, five find the bank busy and five closed, two are no JSON and two no valid order."""
-    if pair % _UNREADABLE_EVERY == _FIRST_UNREADABLE:
-        return b"no order" if pair % 100 == 25 else {"id": 2 * pair, "sku": sku, "quantity": 0}
+    if number % _UNREADABLE_EVERY == _FIRST_UNREADABLE:
+        return b"no order" if number % 100 < 50 else {"id": number, "sku": _sku(number), "quantity": 0}
 
-    if pair % 20 == 10:
-        return Order(id=2 * pair, sku=sku, quantity=1, payment="busy" if pair % 40 == 10 else "closed")
+    order = Order(id=number, sku=_sku(number), quantity=1 + number % 9)
+    match number % 40:
+        case 10:
+            order.payment = "busy"
+        case 30:
+            order.payment = "closed"
 
-    return Order(id=2 * pair, sku=sku, quantity=1 + pair % 9)
+    return order
 
 
-def _movement(pair: int, sku: str) -> Movement:
-    return Movement(id=2 * pair + 1, sku=sku, number=pair // LANES + 1, change=-1)
+def _sku(number: int) -> str:
+    return f"sku-{number % ARTICLES:02}"

@@ -39,7 +39,7 @@ class Producer:
             messages_of: The messages of a lane.
 
         Raises:
-            PyStreamError: The first publish that failed; the other lanes end then too.
+            PyStreamError: A publish has failed; the other lanes end then too.
 
         Cancel safety: a message on its way may or may not have been published.
         """
@@ -62,7 +62,7 @@ class Producer:
             try:
                 await self._send(message)
             except PyStreamError as error:
-                self._failure = self._failure or error
+                self._failure = error
                 return
 
     async def _send(self, message: Planned) -> None:

@@ -22,7 +22,7 @@ _LINE_EVERY = 1.0  # seconds
 
 async def show_progress(run: Run, console: Console) -> None:
     """Show how far the run is, until cancelled. Cancel safety: the last state stays on the screen."""
-    if console.is_terminal:
+    if console.is_interactive:
         await _bars(run, console)
     else:
         await _lines(run, console)
@@ -30,7 +30,8 @@ async def show_progress(run: Run, console: Console) -> None:
 
 def table(report: Report) -> Table:
     """The figures of a run."""
-    rows = Table(title=f"Orders on {report.server}", show_header=False)
+    title = f"Orders on {report.server}"
+    rows = Table(title=title, show_header=False, min_width=len(title))
     rows.add_column()
     rows.add_column(justify="right")
     for name, figure in _figures(report).items():
@@ -53,15 +54,15 @@ async def _bars(run: Run, console: Console) -> None:
         speed_estimate_period=2.0,
     )
     published = progress.add_task("published", total=run.plan.messages)
-    handled = progress.add_task("handled", total=run.plan.most_handled)
-    replied = progress.add_task("replied", total=run.plan.most_replied)
+    handled = progress.add_task("handled", total=run.plan.messages - run.plan.unreadable)
+    replied = progress.add_task("replied", total=run.plan.messages - run.plan.unreadable - run.plan.movements)
 
     def picture() -> Group:
         progress.update(published, completed=run.sent.count)
         progress.update(handled, completed=len(run.books.handled))
         progress.update(replied, completed=len(run.books.replied))
         stopping = "" if run.stopped_at is None else "; stopping, Ctrl-C again to abort"
-        return Group(progress, f"retried {run.books.retried:,}, dropped {run.books.dropped:,}{stopping}")
+        return Group(progress, Text(f"retried {run.books.retried:,}, dropped {run.books.dropped:,}{stopping}"))
 
     with Live(console=console, auto_refresh=False, get_renderable=picture) as live:
         while True:
@@ -79,7 +80,6 @@ async def _lines(run: Run, console: Console) -> None:
         console.print(
             f"published {run.sent.count:,} of {run.plan.messages:,}, handled {handled:,} ({rate:,.0f}/s), "
             f"replied {len(run.books.replied):,}, retried {run.books.retried:,}, dropped {run.books.dropped:,}",
-            soft_wrap=True,
         )
 
 
@@ -90,9 +90,9 @@ def _figures(report: Report) -> dict[str, str]:
         "replied": f"{report.replied:,}",
         "retried": f"{report.retried:,}",
         "dropped (unreadable)": f"{report.dropped:,}",
-        "duplicates": f"{report.duplicates:,}",
         "lost": f"{report.lost:,}",
         "order violations": f"{report.order_violations:,}",
+        "duplicates": f"{report.duplicates:,}",
         "rate, in bulk": f"{report.rate:,.0f}/s",
         "latency p50, paced": _milliseconds(report.p50_ms),
         "latency p99, paced": _milliseconds(report.p99_ms),

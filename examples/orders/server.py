@@ -22,7 +22,7 @@ def server_url(url: str | None, say: Callable[[str], None]) -> Iterator[str]:
         EmbeddedServerError: There is an embedded server, but it does not start.
     """
     with ExitStack() as stack:
-        yield url or _embedded(stack, say)
+        yield _embedded(stack, say) if url is None else url
 
 
 def _embedded(stack: ExitStack, say: Callable[[str], None]) -> str:

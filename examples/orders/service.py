@@ -16,7 +16,18 @@ from pystream.protocols import Broker, SubscriptionSource
 
 from examples.orders.books import Books
 
-__all__ = ["PLACED_AT", "Confirmation", "Movement", "Order", "Topics", "confirm", "make_app", "move_stock", "receive", "source"]
+__all__ = [
+    "PLACED_AT",
+    "Confirmation",
+    "Movement",
+    "Order",
+    "Topics",
+    "confirm",
+    "make_app",
+    "move_stock",
+    "receive",
+    "source",
+]
 
 PLACED_AT = "placed-at"
 """The header of an order that is timed: when it was sent, by the monotonic clock of this machine."""
@@ -62,7 +73,7 @@ class Topics:
         return cls(*(f"orders-demo-{run}-{name}" for name in ("orders", "confirmed", "stock")))
 
 
-@subscriber(workers=32)
+@subscriber(workers=128)
 async def confirm(
     order: Order, ctx: Context, placed_at: Annotated[float | None, Header(PLACED_AT)], books: State[Books]
 ) -> Confirmation | Outcome:
@@ -86,7 +97,7 @@ async def receive(confirmation: Confirmation, books: State[Books]) -> None:
 @subscriber(workers=by_key(8))
 async def move_stock(movement: Movement, books: State[Books]) -> None:
     """Apply a stock movement; those of one article in their order, those of others meanwhile."""
-    for _ in range(movement.id % 4):  # stands for I/O that takes a different time for each
+    for _ in range(movement.number * 7 % 5):  # stands for I/O that takes a different time for each
         await checkpoint()
 
     books.stock_moved(movement.id, movement.sku, movement.number)

@@ -145,13 +145,13 @@ async def test_acknowledged_messages_stay_away(transport: ClientTransport, topic
     for message in numbered(topic, 4):
         await publish(producer, message)
 
-    for message in await reader.read(4):
-        if message.payload != b"2":
-            reader.consumer.ack(message)
+    for received in await reader.read(4):
+        if received.payload != b"2":
+            reader.consumer.ack(received)
 
     await reader.consumer.close()
     reader = await subscribe(transport, topic)
-    assert [message.payload for message in await reader.read(1)] == [b"2"]
+    assert [received.payload for received in await reader.read(1)] == [b"2"]
     assert await reader.quiet()
 
 

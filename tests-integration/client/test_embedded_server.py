@@ -50,3 +50,12 @@ def test_a_server_can_be_started_again(tmp_path: Path, monkeypatch: pytest.Monke
 
         assert list(tmp_path.iterdir()) == []
         assert server.pid is None
+
+
+@pytest.mark.promise("TESTING-1")
+@pytest.mark.skipif(not hasattr(os, "getsid"), reason="sessions of processes are POSIX's")
+def test_a_terminal_does_not_reach_the_server() -> None:
+    """The server is in a session of its own, so that Ctrl-C reaches the program alone."""
+    with EmbeddedPulsar() as server:
+        assert server.pid is not None
+        assert os.getsid(server.pid) == server.pid

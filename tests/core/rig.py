@@ -8,7 +8,6 @@ from typing import Any
 from unittest import mock
 
 import anyio
-
 from pystream._hooks import Hook, validate_function
 from pystream._runtime import subscription as subscription_module
 from pystream._runtime.forms import Form
@@ -19,6 +18,7 @@ from pystream.failures import FailurePolicy
 from pystream.health import HealthBoard
 from pystream.parameters import MISSING, Surroundings
 from pystream.subscriber import mount
+
 from tests.core.scripted import Item, Journal, ScriptedBroker, ScriptedSource, ScriptedSubscriber
 from tests.manual_clock import ManualClock
 
@@ -77,7 +77,7 @@ class Rig:
             await self.subscription.run()
         except anyio.get_cancelled_exc_class():
             raise
-        except BaseException as error:  # noqa: BLE001  # the test looks at it
+        except BaseException as error:  # the test looks at it
             self.loop_errors.append(error)
 
 

@@ -8,7 +8,6 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import anyio
-
 from pystream.errors import ConfigurationError, SettlementError, SettlementRejected
 from pystream.protocols import GAP, Clock, Delivery, Gap, Key, Mounting, Outgoing, RetryKind, SourceParameters
 from pystream.signal import Signal

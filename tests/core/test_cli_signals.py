@@ -195,13 +195,15 @@ def test_one_signal_stops_in_order(start: Callable[..., Service], backend: str, 
 
 
 @pytest.mark.promise("CLI-7")
-@pytest.mark.parametrize("backend", ["asyncio", "uvloop", "trio"])
 @pytest.mark.parametrize(
-    ("first", "second", "code"),
+    ("backend", "first", "second", "code"),
     [
-        (signal.SIGTERM, signal.SIGTERM, 143),
-        (signal.SIGINT, signal.SIGINT, 130),
-        (signal.SIGTERM, signal.SIGINT, 130),
+        ("asyncio", signal.SIGTERM, signal.SIGTERM, 143),
+        ("asyncio", signal.SIGTERM, signal.SIGINT, 130),
+        ("uvloop", signal.SIGTERM, signal.SIGTERM, 143),
+        ("uvloop", signal.SIGINT, signal.SIGINT, 130),
+        ("trio", signal.SIGTERM, signal.SIGTERM, 143),
+        ("trio", signal.SIGINT, signal.SIGINT, 130),
     ],
 )
 def test_second_signal_aborts(

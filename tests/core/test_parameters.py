@@ -10,10 +10,10 @@ from typing import Annotated, Any, Generic, Optional, TypeVar
 
 import pytest
 from pydantic import BaseModel, ConfigDict, Field
-
 from pystream import Context, Header, Out, Outcome, State
 from pystream.errors import ConfigurationError, DecodeError, RegistrationError
 from pystream.parameters import KINDS, MISSING, Getter, Parameter, Surroundings, Undecodable
+
 from tests.core.rig import Rig, rig
 from tests.core.scripted import ScriptedDelivery, ScriptedSource
 
@@ -200,7 +200,10 @@ def test_constraints_of_a_header_are_obeyed() -> None:
     """What stands in Annotated beside Header holds too."""
     get = getter(int, Header("n"), Field(gt=10))
     assert get(ScriptedDelivery("1", headers={"n": b"11"}), None) == 11
-    assert text_of(get, ScriptedDelivery("1", headers={"n": b"10"})) == "the header 'n' is not valid: the whole: greater_than"
+    assert (
+        text_of(get, ScriptedDelivery("1", headers={"n": b"10"}))
+        == "the header 'n' is not valid: the whole: greater_than"
+    )
 
 
 @pytest.mark.promise("HANDLER-2")
@@ -249,7 +252,15 @@ def test_unhashable_marks_are_nobodys() -> None:
 
 
 Region = Annotated[str, Header("region")]
-_KINDS = {"order": Order, "context": Context, "state": State[Stock], "key": Key, "stamp": Stamp, "region": Region, "out": Out[int]}
+_KINDS = {
+    "order": Order,
+    "context": Context,
+    "state": State[Stock],
+    "key": Key,
+    "stamp": Stamp,
+    "region": Region,
+    "out": Out[int],
+}
 _ORDERS = [
     ["order"],
     ["order", "key"],
@@ -417,7 +428,4 @@ def test_state_of_another_class_is_refused_when_it_is_open() -> None:
     with pytest.raises(RegistrationError) as caught:
         kind.compile(parameter, surroundings)
 
-    assert str(caught.value) == (
-        "handler: the parameter 'stock' asks for State[Stock], and the app's state is a int"
-    )
-
+    assert str(caught.value) == ("handler: the parameter 'stock' asks for State[Stock], and the app's state is a int")

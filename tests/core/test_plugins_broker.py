@@ -4,9 +4,13 @@ from __future__ import annotations
 
 import sys
 import traceback
+from importlib.metadata import EntryPoint
 from pathlib import Path
+from urllib.parse import unquote
 
 import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 from pystream.errors import ConfigurationError, PluginError
 from pystream.plugins import broker
 
@@ -174,6 +178,33 @@ def test_credentials_of_the_url_are_never_shown(
     assert not any(secret in shown for secret in ("bob", "s3cr", "t0ken"))
     assert refusal.value.__cause__ is None
     assert refusal.value.__context__ is None
+
+
+PARTS = st.text("KQXZ0189%:@/?#~", min_size=4, max_size=12).filter(lambda part: sum(map(str.isalnum, part)) > 3)
+
+
+@pytest.mark.promise("SDK-7")
+@settings(max_examples=100, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(
+    user=PARTS.filter(lambda user: ":" not in user), password=PARTS, path=st.sampled_from(["", "/p", "/p@q", "?a=b@c"])
+)
+def test_no_password_shows_whatever_it_is_made_of(
+    distributions: Distributions, monkeypatch: pytest.MonkeyPatch, user: str, password: str, path: str
+) -> None:
+    """Neither user nor password of any URL shows, however its broker words the refusal."""
+
+    def refuse(url: str) -> None:
+        raise ValueError(f"bad {url}, {password}, {user}, {unquote(password)}, {unquote(user)}")
+
+    if not (distributions.folder / "dist_fake-1.2.dist-info").exists():
+        distributions.install("dist-fake", "refuse = None", GROUP, {"fake": "{module}:refuse"})
+
+    monkeypatch.setattr(EntryPoint, "load", lambda _: refuse)
+    with pytest.raises(PluginError) as refusal:
+        broker(f"fake://{user}:{password}@host:1{path}")
+
+    secrets = {user, password, unquote(user), unquote(password)}
+    assert not [secret for secret in secrets if secret in str(refusal.value)]
 
 
 @pytest.mark.promise("SDK-7")

@@ -382,6 +382,20 @@ def test_app_function_that_cannot_be_called_is_refused(fn: Any, message: str) ->
 
 
 @pytest.mark.promise("SDK-11")
+@pytest.mark.parametrize(
+    ("fn", "name"),
+    [
+        (functools.partial(_arguments, "x"), f"{__name__}._arguments"),
+        (_Callable(), f"{__name__}._Callable"),
+        ([].clear, "list.clear"),
+    ],
+)
+def test_app_function_has_a_name_for_logs(fn: Any, name: str) -> None:
+    """What has no name of its own is told by what it wraps, or by its type."""
+    assert validate_function("on_startup", fn).name == name
+
+
+@pytest.mark.promise("SDK-11")
 def test_unknown_hook_of_the_app_is_refused() -> None:
     """A hook name that does not exist is refused with the names that do."""
     with pytest.raises(ConfigurationError, match=r"^there is no hook 'on_start'; the hooks are on_startup, "):

@@ -7,13 +7,13 @@ from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import count
+from typing import cast
 
 from pystream.errors import DecodeError
 from pystream.protocols import Mounting, Outgoing
-
-from pystream_pulsar import PulsarSubscription
+from pystream_pulsar import PulsarMessage, PulsarSubscription
 from pystream_pulsar._driver.driver import Driver, open_driver
-from pystream_pulsar.transport import ConsumerSpec, Identity, ProducerSpec, ServerInfo
+from pystream_pulsar.transport import ConsumerSpec, Identity, ProducerSpec, RawMessage, ServerInfo
 
 TOPIC = "persistent://public/default/orders"
 
@@ -131,20 +131,20 @@ class ScriptedConsumer:
         self._armed = len(raws) < room
         return raws
 
-    def ack(self, raw: Raw) -> None:
+    def ack(self, raw: RawMessage) -> None:
         assert not self.closed
         if self.refuses is not None:
             raise self.refuses
 
-        self.acked.append(raw)
+        self.acked.append(cast("Raw", raw))
 
-    def nack(self, raw: Raw) -> None:
+    def nack(self, raw: RawMessage) -> None:
         assert not self.closed
         if self.refuses is not None:
             raise self.refuses
 
-        self.nacked.append(raw)
-        self.on_nack(raw)
+        self.nacked.append(cast("Raw", raw))
+        self.on_nack(self.nacked[-1])
 
     async def close(self, *, unsubscribe: bool = False) -> None:
         assert not unsubscribe
@@ -156,6 +156,7 @@ class ScriptedProducer:
         self.spec = spec
         self.sent: list[tuple[Outgoing, Callable[[Exception | None], None]]] = []
         self.in_line = False
+        self.answer: Exception | None = None
         self.most_pending = 0
         self._pending = 0
 
@@ -164,7 +165,7 @@ class ScriptedProducer:
         self.most_pending = max(self.most_pending, self._pending)
         self.sent.append((outgoing, done))
         if self.in_line:
-            self.confirm()
+            self.confirm(self.answer)
 
     def confirm(self, error: Exception | None = None) -> None:
         """Answer the oldest message that has no answer yet."""
@@ -184,6 +185,7 @@ class ScriptedTransport:
         self.opening: Callable[[ProducerSpec], object] = lambda spec: None
         self.refuses: Exception | None = None
         self.confirms_in_line = False
+        self.answer: Exception | None = None
         self.closed = 0
 
     async def connect(self) -> ServerInfo:
@@ -205,7 +207,7 @@ class ScriptedTransport:
             raise self.refuses
 
         producer = ScriptedProducer(spec)
-        producer.in_line = self.confirms_in_line
+        producer.in_line, producer.answer = self.confirms_in_line, self.answer
         self.producers.append(producer)
         return producer
 
@@ -221,9 +223,20 @@ class Stream:
         self.consumer = consumer
         self.clock = clock
 
-    def take_all(self) -> list[object]:
+    def take(self) -> PulsarMessage:
+        """The next message, which must be there."""
+        message = self.driver.take()
+        assert message is not None
+        return message
+
+    def take_all(self) -> list[PulsarMessage]:
         """Every message that can be taken now."""
         return list(iter(self.driver.take, None))
+
+    def bring(self, *raws: Raw) -> list[PulsarMessage]:
+        """Have these arrive, and take what comes of it."""
+        self.consumer.feed(*raws)
+        return self.take_all()
 
 
 async def open_stream(source: PulsarSubscription | None = None) -> Stream:

@@ -4,21 +4,23 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Awaitable, Callable
+from typing import cast
 
 import anyio
 import pytest
 from anyio.lowlevel import checkpoint
 from pystream.errors import BrokerClosed, SettlementError, SettlementRejected, SubscribeError, SubscriptionEnded
 from pystream.protocols import Mounting, Subscriber
-
 from pystream_pulsar import ConnectedPulsarBroker, PulsarMessage, PulsarSubscribeError, PulsarSubscription
 from pystream_pulsar._driver.driver import CLOSE_BOUND
-from tests.pulsar.scripted import MOUNTING, ManualClock, Raw, ScriptedTransport, Stream, batch, open_stream
+
+from tests.pulsar.scripted import MOUNTING, ManualClock, Raw, ScriptedTransport, batch, open_stream
 
 pytestmark = pytest.mark.anyio
 
 
 def numbered(*entries: int) -> list[Raw]:
+    """Single messages, each with its entry's number as the payload."""
     return [Raw(b"%d" % entry, entry=entry) for entry in entries]
 
 
@@ -42,12 +44,6 @@ async def elsewhere(settlement: Callable[[], Awaitable[object]]) -> None:
         raise failures[0]
 
 
-async def take(stream: Stream) -> PulsarMessage:
-    message = stream.driver.take()
-    assert message is not None
-    return message
-
-
 @pytest.mark.promise("PULSAR-11")
 async def test_takes_in_order() -> None:
     """Messages come in the order of the stream, and none when a wait is due."""
@@ -55,7 +51,7 @@ async def test_takes_in_order() -> None:
     subscriber: Subscriber = stream.driver
     assert subscriber.take() is None
     stream.consumer.feed(*numbered(*range(40)))
-    assert [message.payload for message in stream.take_all()] == [b"%d" % entry for entry in range(40)]  # type: ignore[attr-defined]  # messages
+    assert [message.payload for message in stream.take_all()] == [b"%d" % entry for entry in range(40)]
 
 
 @pytest.mark.promise("PULSAR-11")
@@ -64,10 +60,10 @@ async def test_reads_sixteen_ahead() -> None:
     stream = await open_stream()
     stream.consumer.feed(*numbered(*range(40)))
     for _ in range(16):
-        await take(stream)
+        stream.take()
 
     assert stream.consumer.pulls == [16]
-    await take(stream)
+    stream.take()
     assert stream.consumer.pulls == [16, 16]
 
 
@@ -80,7 +76,7 @@ async def test_a_full_pull_of_copies_is_repeated() -> None:
     assert len(stream.take_all()) == 16
     stream.consumer.feed(*numbered(*range(16)), *numbered(99))
     stream.consumer.pulls.clear()
-    assert (await take(stream)).payload == b"99"
+    assert stream.take().payload == b"99"
     assert stream.consumer.pulls == [16, 1]
 
 
@@ -94,7 +90,7 @@ async def test_wait_ends_when_a_message_comes() -> None:
         await anyio.wait_all_tasks_blocked()
         stream.consumer.feed(*numbered(1))
 
-    assert (await take(stream)).payload == b"1"
+    assert stream.take().payload == b"1"
 
 
 @pytest.mark.promise("PULSAR-13")
@@ -108,7 +104,7 @@ async def test_wait_ends_by_a_wake_up_of_another_thread() -> None:
             await anyio.wait_all_tasks_blocked()
             await anyio.to_thread.run_sync(lambda: stream.consumer.feed(*numbered(1)))
 
-    assert (await take(stream)).payload == b"1"
+    assert stream.take().payload == b"1"
 
 
 @pytest.mark.promise("PULSAR-13")
@@ -121,7 +117,7 @@ async def test_no_wake_up_is_lost() -> None:
         stream.consumer.feed(*numbered(1, 2))
         await stream.driver.wait()
         await stream.driver.wait()
-        await take(stream)
+        stream.take()
         await stream.driver.wait()
 
 
@@ -136,7 +132,7 @@ async def test_a_cancelled_wait_loses_nothing() -> None:
         stream.consumer.feed(*numbered(1))
         group.cancel_scope.cancel()
 
-    assert (await take(stream)).payload == b"1"
+    assert stream.take().payload == b"1"
 
 
 @pytest.mark.promise("PULSAR-13")
@@ -186,8 +182,8 @@ async def test_an_acknowledgement_is_one_call() -> None:
     stream = await open_stream()
     raw = Silent(b"x")
     stream.consumer.feed(raw)  # type: ignore[arg-type]  # that it has nothing but a payload is the point
-    await (await take(stream)).ack()
-    assert stream.consumer.acked == [raw]
+    await stream.take().ack()
+    assert [*stream.consumer.acked] == [cast("Raw", raw)]
 
 
 @pytest.mark.promise("PULSAR-14")
@@ -195,7 +191,7 @@ async def test_settlements_never_suspend_at_home() -> None:
     """On the owner's loop a settlement is made when the call returns, without a suspension."""
     stream = await open_stream()
     stream.consumer.feed(*numbered(1, 2, 3, 4))
-    messages = [await take(stream) for _ in range(4)]
+    messages = [stream.take() for _ in range(4)]
     names = ["ack", "reject", "requeue", "retry_after"]
     for message, name in zip(messages, names, strict=True):
         settlement = message.retry_after(1) if name == "retry_after" else getattr(message, name)()
@@ -210,7 +206,7 @@ async def test_a_refused_acknowledgement_raises() -> None:
     """An acknowledgement that the client refuses raises where it was made."""
     stream = await open_stream()
     stream.consumer.feed(*numbered(1))
-    message = await take(stream)
+    message = stream.take()
     stream.consumer.refuses = SettlementError("closed")
     with pytest.raises(SettlementError, match="closed"):
         await message.ack()
@@ -221,7 +217,7 @@ async def test_settlements_of_other_threads() -> None:
     """A settlement made on another thread's loop is served on the owner's, also when that loop ends at once."""
     stream = await open_stream()
     stream.consumer.feed(*numbered(1, 2, 3))
-    first, second, third = [await take(stream) for _ in range(3)]
+    first, second, third = [stream.take() for _ in range(3)]
     await elsewhere(first.ack)
     await elsewhere(second.requeue)
     await elsewhere(lambda: third.retry_after(5))
@@ -241,7 +237,7 @@ async def test_settlements_are_served_before_a_pull() -> None:
     """What other threads have settled is served before the next pull, even if the loop was never free."""
     stream = await open_stream()
     stream.consumer.feed(*numbered(1))
-    message = await take(stream)
+    message = stream.take()
     thread = threading.Thread(target=lambda: anyio.run(message.ack))
     thread.start()
     thread.join(10)
@@ -255,7 +251,7 @@ async def test_a_late_failure_is_counted(caplog: pytest.LogCaptureFixture) -> No
     """A settlement that was accepted from another thread and then fails is logged and counted."""
     stream = await open_stream()
     stream.consumer.feed(*numbered(1))
-    message = await take(stream)
+    message = stream.take()
     stream.consumer.refuses = SettlementError("closed")
     await elsewhere(message.ack)
     with anyio.fail_after(10):
@@ -272,7 +268,7 @@ def test_the_loop_is_gone() -> None:
     async def leave() -> PulsarMessage:
         stream = await open_stream()
         stream.consumer.feed(*numbered(1))
-        return await take(stream)
+        return stream.take()
 
     message = anyio.run(leave)
     raised: list[BaseException] = []
@@ -294,7 +290,7 @@ async def test_close_waits_for_what_was_taken() -> None:
     """A close returns when everything taken is settled, held or released; until then settlements work."""
     stream = await open_stream()
     stream.consumer.feed(*numbered(1, 2, 3, 4, 5))
-    first, second, third, fourth = [await take(stream) for _ in range(4)]
+    first, second, third, fourth = [stream.take() for _ in range(4)]
     await first.retry_after(100)
     async with anyio.create_task_group() as group:
         group.start_soon(stream.driver.close)
@@ -318,7 +314,7 @@ async def test_close_gives_back_what_was_not_taken() -> None:
     """What is queued or held is neither acknowledged nor asked back at a close: the server has it again."""
     stream = await open_stream()
     stream.consumer.feed(*numbered(1, 2, 3))
-    await (await take(stream)).requeue()
+    await stream.take().requeue()
     with anyio.fail_after(10):
         await stream.driver.close()
         await stream.driver.close()
@@ -334,7 +330,7 @@ async def test_close_is_bounded(caplog: pytest.LogCaptureFixture) -> None:
     """A message that is neither settled nor released holds a close for its bound, and no longer."""
     stream = await open_stream()
     stream.consumer.feed(*numbered(1))
-    message = await take(stream)
+    message = stream.take()
     async with anyio.create_task_group() as group:
         group.start_soon(stream.driver.close)
         await anyio.wait_all_tasks_blocked()
@@ -368,7 +364,7 @@ async def test_close_with_all_released() -> None:
     """Released messages hold up no close; a release twice, or of a settled one, changes nothing."""
     stream = await open_stream()
     stream.consumer.feed(*batch(0, 1))
-    first, second = [await take(stream) for _ in range(2)]
+    first, second = [stream.take() for _ in range(2)]
     await first.ack()
     for message in (first, second, second):
         message.release()
@@ -384,7 +380,7 @@ async def test_a_delay_stays_below_the_acknowledgement_timeout() -> None:
     """A delay that reaches the acknowledgement timeout is refused, naming both, and settles nothing."""
     stream = await open_stream(PulsarSubscription("orders", "billing", ack_timeout=30))
     stream.consumer.feed(*numbered(1))
-    message = await take(stream)
+    message = stream.take()
     with pytest.raises(SettlementRejected) as caught:
         await message.retry_after(30)
 
@@ -402,7 +398,7 @@ async def test_a_delay_that_is_none(delay: float) -> None:
     """A negative or endless delay is refused and settles nothing."""
     stream = await open_stream()
     stream.consumer.feed(*numbered(1))
-    message = await take(stream)
+    message = stream.take()
     with pytest.raises(SettlementRejected, match="give 0 or more seconds"):
         await message.retry_after(delay)
 
@@ -433,3 +429,37 @@ async def test_a_refused_subscription() -> None:
         await connection.subscribe(PulsarSubscription("orders", "billing"), MOUNTING)
 
     assert caught.value is transport.refuses
+
+
+@pytest.mark.promise("PULSAR-16")
+async def test_a_cancelled_close() -> None:
+    """A close that is cancelled while it waits leaves the subscriber closed, with no timer running."""
+    stream = await open_stream()
+    stream.consumer.feed(*numbered(1, 2))
+    message, second = stream.take(), stream.take()
+    await second.retry_after(5)
+    async with anyio.create_task_group() as group:
+        group.start_soon(stream.driver.close)
+        await anyio.wait_all_tasks_blocked()
+        group.cancel_scope.cancel()
+
+    assert stream.driver.take() is None
+    assert stream.clock.armed == 0
+    with pytest.raises(BrokerClosed):
+        await message.ack()
+
+
+@pytest.mark.promise("PULSAR-16")
+async def test_a_release_of_another_thread_ends_the_wait_of_a_close() -> None:
+    """A message released on another thread holds up a close no longer."""
+    stream = await open_stream()
+    stream.consumer.feed(*numbered(1))
+    message = stream.take()
+    with anyio.fail_after(10):
+        async with anyio.create_task_group() as group:
+            group.start_soon(stream.driver.close)
+            await anyio.wait_all_tasks_blocked()
+            await anyio.to_thread.run_sync(message.release)
+
+    assert stream.consumer.closed
+    assert stream.consumer.acked == []

@@ -7,18 +7,17 @@ import logging
 import pytest
 from pystream.errors import DecodeError, SettlementError, SettlementUnsupported
 from pystream.protocols import Delivery, RetryAfter
-
 from pystream_pulsar import PulsarMessage, PulsarPosition, PulsarSubscription, SubscriptionType
+
 from tests.pulsar.scripted import TOPIC, Raw, Stream, batch, open_stream
 
 pytestmark = pytest.mark.anyio
 
 
 async def deliver(raw: Raw, source: PulsarSubscription | None = None) -> tuple[Stream, PulsarMessage]:
+    """This message in a handler's hands."""
     stream = await open_stream(source)
-    stream.consumer.feed(raw)
-    message = stream.driver.take()
-    assert message is not None
+    (message,) = stream.bring(raw)
     return stream, message
 
 
@@ -112,14 +111,12 @@ async def test_in_place_sources_never_ask_back(type_: SubscriptionType) -> None:
 async def test_settled_once(first: str, second: str, equal: bool) -> None:
     """A second settlement raises, and sends nothing."""
     stream = await open_stream()
-    stream.consumer.feed(Raw(b"x", entry=1), Raw(b"x" if equal else b"y", entry=2))
-    message, _ = stream.take_all()
-    assert isinstance(message, PulsarMessage)
+    message, _ = stream.bring(Raw(b"x", entry=1), Raw(b"x" if equal else b"y", entry=2))
     result = getattr(message, first)()
     if result is not None:
         await result
 
-    with pytest.raises(SettlementError, match="was (settled|released) before"):
+    with pytest.raises(SettlementError, match=r"was (settled|released) before"):
         await getattr(message, second)()
 
     stream.clock.advance(1)

@@ -7,7 +7,6 @@ from typing import Any, get_args
 import pytest
 from pystream.errors import ConfigurationError
 from pystream.protocols import SubscriptionSource
-
 from pystream_pulsar import (
     InitialPosition,
     MessageKey,
@@ -17,6 +16,11 @@ from pystream_pulsar import (
     PulsarSubscription,
     PulsarTopic,
     SubscriptionType,
+)
+
+_COMPACTED = (
+    "{}: read_compacted works on EXCLUSIVE and FAILOVER only, and its type is SHARED; choose one of these types or "
+    "leave read_compacted out"
 )
 
 
@@ -95,8 +99,7 @@ def test_parameters() -> None:
         ),
         (
             {"read_compacted": True},
-            "{}: read_compacted works on EXCLUSIVE and FAILOVER only, and its type is SHARED; choose one of these "
-            "types or leave read_compacted out",
+            _COMPACTED,
         ),
         ({"consumer_name": ""}, "{}: consumer_name is empty; give a name, or leave it out for a generated one"),
         ({"properties": {"a": 1}}, "{}: properties are text to text, and one of them holds int"),

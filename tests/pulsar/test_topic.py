@@ -6,7 +6,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from pystream.errors import ConfigurationError
-
 from pystream_pulsar import PulsarTopic
 
 

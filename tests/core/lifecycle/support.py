@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Awaitable, Callable
 from contextlib import AbstractAsyncContextManager
 from typing import Any
 
 import anyio
+import pytest
 
 from pystream import PyStream, RunningApp, ServiceFailed, subscriber
 from pystream.errors import PyStreamError
@@ -15,6 +17,11 @@ from pystream.protocols import Clock, Delivery, Gap, Mounting, Outgoing, Publish
 
 SECONDS = 5.0
 """How long any wait of a test may take before the test fails."""
+
+ASYNCIO_ONLY = pytest.mark.parametrize(
+    "anyio_backend", [("asyncio", {"use_uvloop": False}), ("asyncio", {"use_uvloop": True})], ids=["asyncio", "uvloop"]
+)
+"""For what trio cannot do: a cancellation without a cancelled scope."""
 
 Step = Callable[[str], Awaitable[None]]
 """Called with a step of a broker before the broker does it; may raise, or hang."""
@@ -54,6 +61,12 @@ class TellingBroker:
         self._name = name
         self._step = step
         self.connections: list[ConnectedMemoryBroker] = []
+        self.subscribers: dict[str, TellingSubscriber] = {}
+
+    def break_stream(self, name: str, *errors: BaseException) -> None:
+        """Have the next waits of a subscription raise, one error each."""
+        self.subscribers[name].errors.extend(errors)
+        self.subscribers[name].interrupt()
 
     async def tell(self, step: str) -> None:
         self._journal(f"{self._name}: {step}")
@@ -84,7 +97,9 @@ class TellingConnection:
 
     async def subscribe(self, source: Any, mounting: Mounting) -> TellingSubscriber:
         await self._broker.tell(f"subscribe {mounting.name}")
-        return TellingSubscriber(self._broker, mounting.name, await self._connection.subscribe(source, mounting))
+        opened = await self._connection.subscribe(source, mounting)
+        subscriber = self._broker.subscribers[mounting.name] = TellingSubscriber(self._broker, mounting.name, opened)
+        return subscriber
 
     def publisher(self, policy: Any = None) -> Publisher:
         return self._connection.publisher(policy)
@@ -102,9 +117,22 @@ class TellingSubscriber:
         self._broker = broker
         self._name = name
         self._subscriber = subscriber
-        self.take: Callable[[], Delivery | Gap | None] = subscriber.take
-        self.wait = subscriber.wait
+        self.errors: deque[BaseException] = deque()
+        self.take_error: Exception | None = None
         self.interrupt = subscriber.interrupt
+
+    def take(self) -> Delivery | Gap | None:
+        if self.take_error is not None:
+            raise self.take_error
+
+        return self._subscriber.take()
+
+    async def wait(self) -> None:
+        if not self.errors:
+            await self._subscriber.wait()
+
+        if self.errors:
+            raise self.errors.popleft()
 
     @property
     def delayed(self) -> int:

@@ -13,6 +13,7 @@ from pystream import FailurePolicy, PyStream, ServiceState, State, subscriber
 from pystream.errors import ConnectError, PyStreamError, ServiceFailed, SubscribeError
 from pystream.memory import MemoryBroker
 from tests.core.lifecycle.support import (
+    ASYNCIO_ONLY,
     SECONDS,
     Gate,
     Journal,
@@ -207,11 +208,9 @@ async def test_stop_cuts_a_hanging_start_short(step: str) -> None:
 
 
 @pytest.mark.promise("STOP-2")
-async def test_stray_cancellation_in_a_start_step_is_a_failed_start(anyio_backend_name: str) -> None:
+@ASYNCIO_ONLY
+async def test_stray_cancellation_in_a_start_step_is_a_failed_start() -> None:
     """A connect that raises a cancellation nobody asked for fails the start instead of ending it in silence."""
-    if anyio_backend_name == "trio":
-        pytest.skip("trio has no cancellation without a cancelled scope")
-
     journal = Journal()
     failure = await failed_start(service(journal, second=raising_at("connect", asyncio.CancelledError())).start())
 
@@ -232,22 +231,6 @@ async def test_exit_in_a_start_step_is_a_failed_start() -> None:
     failure = await failed_start(app.start())
     assert failure.step == "after_startup"
     assert journal.lines[-1] == "state closed"
-
-
-@pytest.mark.promise("STOP-1")
-async def test_health_of_a_start() -> None:
-    """Health is STARTING until the last step, with the subscriptions that are open; FAILED after a failed start."""
-    seen: list[Any] = []
-    broker = TellingBroker(Journal(), "a")
-    app = PyStream("shop").with_broker(broker, orders)
-
-    async with app.start() as running:
-        await until(lambda: running.health.active == {"orders"})
-        assert running.health.started == {"orders"}
-
-    app.after_startup(lambda: seen[0])
-    failure = await failed_start(app.start())
-    assert isinstance(failure.errors[0], IndexError)
 
 
 @pytest.mark.promise("STOP-3")

@@ -7,6 +7,7 @@ from typing import Any, TypeVar
 
 from pystream.memory import ConnectedMemoryBroker, MemoryBroker, MemoryDelivery, MemorySubscriber
 from pystream.protocols import Key, Mounting, Outgoing
+
 from tests.manual_clock import ManualClock
 
 T = TypeVar("T")
@@ -21,23 +22,26 @@ def at_once(coroutine: Coroutine[Any, Any, T]) -> T:
         return result
 
     coroutine.close()
-    raise AssertionError(f"{coroutine.__qualname__} suspended")
+    raise AssertionError(f"{coroutine} suspended")
 
 
 def outgoing(
     payload: bytes = b"", *, to: str = "orders", headers: Mapping[str, bytes] | None = None, key: Key | None = None
 ) -> Outgoing:
+    """A message to publish."""
     return Outgoing(to, payload, headers or {}, key)
 
 
 async def connected(
     broker: MemoryBroker | None = None, clock: ManualClock | None = None
 ) -> tuple[MemoryBroker, ConnectedMemoryBroker]:
+    """A broker, new if none is given, and a connection of it."""
     broker = broker or MemoryBroker("test")
     return broker, await broker.connect(clock or ManualClock())
 
 
 async def subscribed(connection: ConnectedMemoryBroker, to: str = "orders", name: str = "handler") -> MemorySubscriber:
+    """A subscriber for one handler."""
     return await connection.subscribe(MemoryBroker().default_source(to), Mounting(name=name))
 
 
@@ -58,4 +62,5 @@ def all_taken(subscriber: MemorySubscriber) -> list[MemoryDelivery]:
 
 
 def payloads(deliveries: list[MemoryDelivery]) -> list[bytes]:
+    """The bodies, in order."""
     return [delivery.payload for delivery in deliveries]

@@ -8,10 +8,11 @@ from typing import Any
 
 import anyio
 import pytest
-
+from pystream.clock import LoopClock
 from pystream.errors import BrokerClosed, ConfigurationError, ConnectError, SubscribeError, SubscriptionEnded
 from pystream.memory import MemoryBroker, MemorySubscription, broker_from_url
 from pystream.protocols import Broker, ConnectedBroker, Mounting
+
 from tests.core.memory.support import all_taken, at_once, connected, outgoing, payloads, subscribed, taken
 from tests.manual_clock import ManualClock
 
@@ -39,7 +40,9 @@ def test_the_entry_point_makes_a_broker_of_a_url(url: str, address: str) -> None
 
 
 @pytest.mark.promise("MEMORY-12", "MEMORY-18")
-@pytest.mark.parametrize("url", ["", "memory:", "redis://", "memory://user:secret@host", "memory://a/b", "memory://a?b=secret"])
+@pytest.mark.parametrize(
+    "url", ["", "memory:", "redis://", "memory://user:secret@host", "memory://a/b", "memory://a?b=secret"]
+)
 def test_a_url_that_is_none_is_refused_without_showing_it(url: str) -> None:
     """Anything but `memory://` and a name is refused, and the message shows nothing of it."""
     with pytest.raises(ConfigurationError, match="give memory:// or memory://NAME") as caught:
@@ -70,7 +73,7 @@ async def test_connecting_waits_for_nothing() -> None:
 async def test_a_source_of_another_broker_is_refused() -> None:
     """Subscribing with a source of another kind names the subscription and both sides."""
     _, connection = await connected()
-    with pytest.raises(SubscribeError, match="'confirm'.*memory://test takes a MemorySubscription.*is a str"):
+    with pytest.raises(SubscribeError, match=r"'confirm'.*memory://test takes a MemorySubscription.*is a str"):
         await connection.subscribe("orders", Mounting(name="confirm"))
 
 
@@ -123,6 +126,19 @@ async def test_a_close_ends_all_streams_within_one_bound() -> None:
 
 
 @pytest.mark.anyio
+@pytest.mark.promise("MEMORY-13")
+async def test_a_closed_stream_is_forgotten() -> None:
+    """Opening and closing a subscription again and again leaves one listener, and nothing of the old ones."""
+    broker, connection = await connected()
+    for _ in range(3):
+        subscriber = await subscribed(connection)
+        await subscriber.close()
+
+    await subscribed(connection)
+    assert len(broker._store.topics["orders"].listening) == 1
+
+
+@pytest.mark.anyio
 @pytest.mark.promise("MEMORY-14")
 async def test_connections_of_one_loop_share_the_broker() -> None:
     """Two connections of one broker object see the same names; closing one leaves the other alone."""
@@ -155,6 +171,18 @@ async def test_a_broker_serves_one_thread_at_a_time() -> None:
     assert len(refused) == 1
 
 
+@pytest.mark.anyio
+@pytest.mark.promise("MEMORY-14")
+async def test_the_thread_of_the_connection_owns_the_broker() -> None:
+    """Where the object was made does not matter: the connection's thread works without mail."""
+    broker, connection = await connected(await anyio.to_thread.run_sync(MemoryBroker))
+    subscriber = await subscribed(connection)
+    await connection.publisher().publish(outgoing())
+    assert not broker._store.mail
+    await taken(subscriber).ack()
+    assert not broker._store.mail
+
+
 @pytest.mark.promise("MEMORY-6", "MEMORY-14")
 @pytest.mark.parametrize("backend", ["asyncio", "trio"])
 @pytest.mark.parametrize("thread", [False, True])
@@ -164,27 +192,35 @@ def test_a_loop_that_ended_without_a_close_gives_everything_back(backend: str, t
     left: list[Any] = []
 
     async def crash() -> None:
-        _, connection = await connected(broker)
+        connection = await broker.connect(LoopClock())
         subscriber = await subscribed(connection)
-        for body in (b"1", b"2", b"3"):
+        for body in (b"1", b"2", b"3", b"4", b"5"):
             await connection.publisher().publish(outgoing(body))
 
         left.extend([taken(subscriber), connection.publisher()])
-        await taken(subscriber).retry_after(1)
-
+        await taken(subscriber).retry_after(60)
+        mailed = [taken(subscriber), taken(subscriber)]
         async with anyio.create_task_group() as tasks:
-            with anyio.CancelScope():
-                tasks.start_soon(subscriber.wait)
-                await anyio.sleep(0)
-                tasks.cancel_scope.cancel()
+            all_taken(subscriber)[0].release()
+            tasks.start_soon(subscriber.wait)
+            await anyio.wait_all_tasks_blocked()
+            await anyio.to_thread.run_sync(lambda: at_once(mailed[0].requeue()))
+            await anyio.to_thread.run_sync(lambda: at_once(mailed[1].retry_after(30)))
+            tasks.cancel_scope.cancel()
 
     async def restart() -> None:
         _, connection = await connected(broker)
         again = all_taken(await subscribed(connection))
-        assert [(delivery.payload, delivery.delivery_count) for delivery in again] == [(b"1", 1), (b"2", 2), (b"3", 1)]
-        for late in (left[0].ack(), left[1].publish(outgoing())):
+        assert [(delivery.payload, delivery.delivery_count) for delivery in again] == [
+            (b"1", 1),
+            (b"2", 2),
+            (b"3", 2),
+            (b"4", 2),
+            (b"5", 1),
+        ]
+        for late in (left[0].ack, lambda: left[1].publish(outgoing())):
             with pytest.raises(BrokerClosed):
-                await late
+                await late()
 
     if thread:
         worker = threading.Thread(target=anyio.run, args=(crash,), kwargs={"backend": backend})

@@ -8,10 +8,10 @@ from typing import Any, TypeAlias
 
 import anyio
 import pytest
-
 from pystream.errors import BrokerClosed, SettlementError, SettlementRejected
 from pystream.memory import MemoryDelivery
 from pystream.protocols import Delivery, RetryAfter
+
 from tests.core.memory.support import all_taken, at_once, connected, outgoing, payloads, subscribed, taken
 from tests.manual_clock import ManualClock
 

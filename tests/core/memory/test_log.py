@@ -7,7 +7,6 @@ import weakref
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-
 from pystream.memory import Log
 
 

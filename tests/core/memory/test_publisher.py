@@ -6,11 +6,11 @@ from types import MappingProxyType
 from typing import Any
 
 import pytest
-
 from pystream.errors import BrokerClosed, ConfigurationError, NotConnected, PublishError
 from pystream.headers import Headers
 from pystream.memory import MemoryBroker, MemoryPublishPolicy
 from pystream.protocols import Outgoing
+
 from tests.core.memory.support import all_taken, at_once, connected, outgoing, payloads, subscribed, taken
 
 pytestmark = pytest.mark.anyio
@@ -53,9 +53,7 @@ async def test_headers_are_copied_as_they_were_given(make: Any) -> None:
 
 
 @pytest.mark.promise("MEMORY-16")
-@pytest.mark.parametrize(
-    ("given", "kept"), [(None, None), ("", None), (b"", None), ("k", "k"), (b"\x00", b"\x00")]
-)
+@pytest.mark.parametrize(("given", "kept"), [(None, None), ("", None), (b"", None), ("k", "k"), (b"\x00", b"\x00")])
 async def test_a_key_is_kept_and_an_empty_one_is_none(given: Any, kept: Any) -> None:
     """A key arrives as it was given, for lanes too; the empty key is no key."""
     _, connection = await connected()
@@ -74,7 +72,7 @@ async def test_a_key_is_kept_and_an_empty_one_is_none(given: Any, kept: Any) -> 
         (Outgoing("a\tb", b"", {}), "no control characters"),
         (Outgoing(["orders"], b"", {}), "not list"),  # type: ignore[arg-type]  # the point
         (Outgoing("orders", "text", {}), "payload of str"),  # type: ignore[arg-type]  # the point
-        (Outgoing("orders", bytearray(b"x"), {}), "payload of bytearray"),
+        (Outgoing("orders", bytearray(b"x"), {}), "payload of bytearray"),  # type: ignore[arg-type]  # the point
         (Outgoing("orders", b"", {"name": "text"}), "str in header 'name'"),  # type: ignore[dict-item]  # the point
         (Outgoing("orders", b"", {b"name": b""}), "header name of bytes"),  # type: ignore[dict-item]  # the point
         (Outgoing("orders", b"", {}, 7), "key of int"),  # type: ignore[arg-type]  # the point

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-
 from pystream.memory import RedeliverySchedule
+
 from tests.manual_clock import ManualClock
 
 _SECONDS = st.floats(0, 50, allow_nan=False)

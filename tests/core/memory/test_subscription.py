@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-
 from pystream.errors import ConfigurationError
 from pystream.memory import MemorySubscription
 from pystream.protocols import SubscriptionSource

@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING
 
 import anyio
 import pytest
-
 from pystream.clock import LoopClock
 from pystream.errors import BrokerClosed, SettlementError
 from pystream.memory import MemoryBroker, MemoryDelivery, MemoryPublisher
+
 from tests.core.memory.support import all_taken, at_once, connected, outgoing, payloads, subscribed, taken
 from tests.manual_clock import ManualClock
 
@@ -98,16 +98,21 @@ async def test_a_thread_wakes_a_sleeping_subscriber() -> None:
     _, connection = await connected()
     subscriber = await subscribed(connection)
     publisher = connection.publisher()
-    for step in (lambda: at_once(publisher.publish(outgoing(b"1"))), lambda: at_once(held.requeue())):
-        with anyio.fail_after(5):
-            async with anyio.create_task_group() as tasks:
-                tasks.start_soon(_elsewhere, step)
-                while (delivery := subscriber.take()) is None:
-                    await subscriber.wait()
 
-        held = delivery
+    async def arrived() -> MemoryDelivery:
+        while (delivery := subscriber.take()) is None:
+            await subscriber.wait()
 
-    assert held.delivery_count == 2
+        return delivery
+
+    # Timers, so that the loop sleeps already and nothing but the broker wakes it.
+    with anyio.fail_after(5):
+        threading.Timer(0.05, lambda: at_once(publisher.publish(outgoing(b"1")))).start()
+        held = await arrived()
+        threading.Timer(0.05, lambda: at_once(held.requeue())).start()
+        again = await arrived()
+
+    assert again.delivery_count == 2
 
 
 @pytest.mark.promise("MEMORY-10")
@@ -198,8 +203,8 @@ async def test_a_settlement_of_a_thread_ends_a_close() -> None:
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(connection.close)
             await anyio.wait_all_tasks_blocked()
-            await _elsewhere(lambda: at_once(acked.ack()))
             await _elsewhere(released.release)
+            await _elsewhere(lambda: at_once(acked.ack()))
 
     assert broker.stored("orders") == 1
 

@@ -109,21 +109,26 @@ class MessageId:
 
 
 class Handle:
-    """What consumers, producers and clients share: an asynchronous close the test may hold back."""
+    """What consumers, producers and clients share: an asynchronous close the test may hold back.
+
+    A `frozen` one is not answered; one that `keeps` holds on to the callback it has called.
+    """
 
     def __init__(self, log: list[str], name: str) -> None:
         self.log = log
         self.name = name
         self.frozen = False
+        self.keeps = False
         self.closed = False
         self.unanswered: list[Callback] = []
 
     def close_async(self, callback: Callback) -> None:
         self.log.append(f"close {self.name}")
         self.closed = True
-        if self.frozen:
+        if self.frozen or self.keeps:
             self.unanswered.append(callback)
-        else:
+
+        if not self.frozen:
             callback(OK)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import AsyncIterator
 
 import anyio
@@ -138,9 +139,12 @@ async def test_a_frozen_server_does_not_hold_up_the_close(transport: ClientTrans
 
 @pytest.mark.promise("PULSAR-57")
 async def test_a_cancelled_close_closes_all_the_same(transport: ClientTransport, client: Client) -> None:
-    """A close whose caller is cancelled still asks everything to close."""
+    """A close whose caller is cancelled still asks everything to close, though nothing answers."""
     await transport.produce(PRODUCER)
     await transport.subscribe(CONSUMER, nothing)
+    for handle in (client, *client.opened):
+        handle.frozen = True
+
     with anyio.move_on_after(0):
         await transport.close()
 
@@ -239,3 +243,20 @@ async def test_exit_does_not_wait_for_ever(transport: ClientTransport, client: C
     at_exit.close_all()
     at_exit.close_all()
     assert client.log == ["close client"]
+
+
+@pytest.mark.promise("PULSAR-58")
+async def test_exit_waits_until_the_callback_is_gone(transport: ClientTransport, client: Client) -> None:
+    """An exit right after a close waits for the client to let go of the callback it has called."""
+    client.keeps = True
+    await transport.close()
+    assert len(client.unanswered) == 1
+    leaving = threading.Thread(target=at_exit.close_all)
+    (guard,) = at_exit._kept
+    guard.timeout = 20
+    leaving.start()
+    leaving.join(0.05)
+    assert leaving.is_alive()
+    client.unanswered.clear()
+    leaving.join(10)
+    assert not leaving.is_alive()

@@ -129,6 +129,8 @@ def test_a_wake_that_raises_stays_inside(consumer: Consumer, caplog: pytest.LogC
     consumer.arrive("a")
     assert "the loop is gone" in caplog.text
     assert drain.pull(1) == ["a"]
+    consumer.closed = True
+    assert drain.pull(1) == []  # the wake for an end is made in line, and a pull never raises
 
 
 @pytest.mark.promise("PULSAR-40")

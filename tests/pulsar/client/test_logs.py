@@ -59,7 +59,7 @@ def test_a_line_keeps_its_level(collector: Collector, line: str, level: int, tex
     """A line of the client is logged under its own level without its time and thread; its INFO is DEBUG."""
     logging.getLogger(logs.LOGGER_NAME).setLevel(logging.DEBUG)
     try:
-        logs.handle_line(line + "\n")
+        logs.handle_line(line)
     finally:
         logging.getLogger(logs.LOGGER_NAME).setLevel(logging.NOTSET)
 

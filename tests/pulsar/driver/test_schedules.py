@@ -15,8 +15,8 @@ import anyio
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-
 from pystream_pulsar import PulsarMessage
+
 from tests.pulsar.scripted import Raw, ScriptedConsumer, Stream, batch, open_stream
 
 Name = tuple[int, int]
@@ -163,6 +163,7 @@ stormy = st.one_of(
 
 
 async def play(steps: list[tuple[str, float]], *, disturbed: bool) -> None:
+    """Take these steps, then let everything come to rest, and look at what has become of the messages."""
     stream = await open_stream()
     server = Server(stream.consumer)
     number_copies(server)
@@ -221,7 +222,7 @@ async def settle_all(stream: Stream, server: Server, handler: Handler) -> None:
 
 
 @pytest.mark.promise("PULSAR-23", "PULSAR-24", "PULSAR-25")
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=150, deadline=None)
 @given(st.lists(calm, min_size=10, max_size=80))
 def test_undisturbed(steps: list[tuple[str, float]]) -> None:
     """Each message is settled once and its count is its own, whatever is acknowledged, retried or delayed when."""
@@ -229,7 +230,7 @@ def test_undisturbed(steps: list[tuple[str, float]]) -> None:
 
 
 @pytest.mark.promise("PULSAR-22", "PULSAR-24")
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=150, deadline=None)
 @given(st.lists(stormy, min_size=10, max_size=80))
 def test_with_reconnects_and_siblings(steps: list[tuple[str, float]]) -> None:
     """With reconnects, siblings and long silences nothing is acknowledged unhandled, and nothing is stuck."""

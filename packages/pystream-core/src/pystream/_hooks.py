@@ -8,17 +8,18 @@ from __future__ import annotations
 
 import inspect
 import types
-import typing
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
 from typing import Any, Final
 
 import pluggy
 
 from pystream import hookspecs
+from pystream._callables import call_problem, is_async, name_of, shown, yields
 from pystream.errors import ConfigurationError, PluginError
 from pystream.hookspecs import PROJECT, ServiceEvent, Settled
+
+__all__ = ["HOOKS", "Hook", "HookTable", "freeze", "is_async", "validate_function"]
 
 HOOKS: Final[Mapping[str, type]] = {
     "on_startup": ServiceEvent,
@@ -30,6 +31,7 @@ HOOKS: Final[Mapping[str, type]] = {
 """Each hook's name and the type of its event."""
 
 _REVERSED: Final = frozenset({"on_shutdown", "after_shutdown"})
+_FUNCTIONS: Final = (types.FunctionType, types.MethodType, staticmethod, classmethod)
 _FLAGS: Final = {"hookwrapper": "a wrapper", "wrapper": "a wrapper", "tryfirst": "tryfirst", "trylast": "trylast"}
 
 
@@ -104,23 +106,30 @@ def validate_function(hook_name: str, fn: Callable[..., Any]) -> Hook:
     if hook_name not in HOOKS:
         raise ConfigurationError(f"there is no hook {hook_name!r}; the hooks are {', '.join(HOOKS)}")
 
-    name = _name_of(fn)
+    name = name_of(fn)
     expected = f"a {hook_name} function takes no parameters, or the event ({HOOKS[hook_name].__name__})"
     if not callable(fn):
         raise ConfigurationError(f"{name} is not a function; {expected}")
 
-    if _yields(fn):
+    if yields(fn):
         raise ConfigurationError(f"{name} is a generator, which is never run as a hook; use a def or an async def")
 
-    problem = _call_problem(fn, HOOKS[hook_name])
+    problem = call_problem(fn, HOOKS[hook_name])
     if problem:
         raise ConfigurationError(f"{name}: {expected}, but {problem}")
 
     return _hook(name, fn)
 
 
-def _registered(plugins: Iterable[tuple[str, object]]) -> pluggy.PluginManager:
-    manager = pluggy.PluginManager(PROJECT)
+class _Manager(pluggy.PluginManager):
+    def parse_hookimpl_opts(self, plugin: object, name: str) -> Any:
+        """The marks of a function; pluggy before 1.7 runs a plugin's properties to find them."""
+        value = inspect.getattr_static(plugin, name, None)
+        return super().parse_hookimpl_opts(plugin, name) if isinstance(value, _FUNCTIONS) else None
+
+
+def _registered(plugins: Iterable[tuple[str, object]]) -> _Manager:
+    manager = _Manager(PROJECT)
     manager.add_hookspecs(hookspecs)
     for name, plugin in plugins:
         _check_plugin(manager, name, plugin)
@@ -133,7 +142,7 @@ def _registered(plugins: Iterable[tuple[str, object]]) -> pluggy.PluginManager:
     return manager
 
 
-def _check_plugin(manager: pluggy.PluginManager, name: str, plugin: object) -> None:
+def _check_plugin(manager: _Manager, name: str, plugin: object) -> None:
     implemented = 0
     for attribute in dir(plugin):
         options = manager.parse_hookimpl_opts(plugin, attribute)
@@ -185,7 +194,7 @@ def _check_implementation(name: str, plugin: object, attribute: str, options: Ma
     hint = "; register an instance, not the class" if inspect.isclass(plugin) else ""
     raise PluginError(
         f"plugin {name!r}: hook {hook_name!r} {problem}: "
-        f"expected {_expected(hook_name)}, given {_given(attribute, fn)}{hint}"
+        f"expected {_expected(hook_name)}, given {shown(attribute, fn)}{hint}"
     )
 
 
@@ -194,10 +203,10 @@ def _problem(fn: Callable[..., Any], event_type: type, options: Mapping[str, Any
         if options.get(flag):
             return f"is marked as {words}, which hooks of pystream cannot be"
 
-    if _yields(fn):
+    if yields(fn):
         return "is a generator, which would never run"
 
-    problem = _call_problem(fn, event_type)
+    problem = call_problem(fn, event_type)
     if problem:
         return f"cannot be called ({problem})"
 
@@ -205,108 +214,10 @@ def _problem(fn: Callable[..., Any], event_type: type, options: Mapping[str, Any
     return "must name its parameter 'event'" if parameters not in ([], ["event"]) else None
 
 
-def _call_problem(fn: Callable[..., Any], event_type: type) -> str | None:
-    try:
-        parameters = list(inspect.signature(fn).parameters.values())
-    except (TypeError, ValueError):
-        return "its signature cannot be read; wrap it in a def"
-
-    if not parameters:
-        return None
-
-    if len(parameters) > 1:
-        return f"it takes {len(parameters)}: {', '.join(str(p.replace(annotation=p.empty)) for p in parameters)}"
-
-    (parameter,) = parameters
-    if parameter.kind not in (parameter.POSITIONAL_ONLY, parameter.POSITIONAL_OR_KEYWORD):
-        return f"it takes {parameter.replace(annotation=parameter.empty)}, which is not one positional parameter"
-
-    annotation = _annotation(fn, parameter)
-    if _accepts(annotation, event_type):
-        return None
-
-    return f"its parameter {parameter.name!r} is annotated {_annotation_text(annotation)}"
-
-
-def _annotation(fn: Callable[..., Any], parameter: inspect.Parameter) -> Any:
-    if parameter.annotation is parameter.empty:
-        return Any
-
-    try:
-        return typing.get_type_hints(inspect.unwrap(_called(fn))).get(parameter.name, parameter.annotation)
-    except Exception:  # a name that exists for type checkers only; the text has to do
-        return parameter.annotation
-
-
-def _accepts(annotation: Any, event_type: type) -> bool:
-    if annotation is Any:
-        return True
-
-    if isinstance(annotation, str):
-        return event_type.__name__ in annotation.replace("|", " ").replace(".", " ").split()
-
-    if typing.get_origin(annotation) in (typing.Union, types.UnionType):
-        return any(_accepts(part, event_type) for part in typing.get_args(annotation))
-
-    return isinstance(annotation, type) and annotation in event_type.__mro__
-
-
 def _hook(name: str, fn: Callable[..., Any]) -> Hook:
-    return Hook(name, fn, _is_async(fn), bool(inspect.signature(fn).parameters))
-
-
-def _unpartial(fn: Callable[..., Any]) -> Callable[..., Any]:
-    while isinstance(fn, partial):
-        fn = fn.func
-
-    return fn
-
-
-def _called(fn: Callable[..., Any]) -> Any:
-    """The function that runs when `fn` is called: its own, or its class's `__call__`."""
-    fn = _unpartial(fn)
-    return fn if inspect.isroutine(fn) or inspect.isclass(fn) else type(fn).__call__
-
-
-def _is_async(fn: Callable[..., Any]) -> bool:
-    return inspect.iscoroutinefunction(fn) or inspect.iscoroutinefunction(_called(fn))
-
-
-def _yields(fn: Callable[..., Any]) -> bool:
-    called = _called(fn)
-    return inspect.isgeneratorfunction(called) or inspect.isasyncgenfunction(called)
-
-
-def _name_of(fn: object) -> str:
-    target = _unpartial(fn) if callable(fn) else fn
-    if not hasattr(target, "__qualname__"):
-        target = type(target)
-
-    return f"{target.__module__}.{target.__qualname__}"
+    return Hook(name, fn, is_async(fn), bool(inspect.signature(fn).parameters))
 
 
 def _expected(hook_name: str) -> str:
     event_type = HOOKS.get(hook_name, ServiceEvent)
     return f"'[async] def {hook_name}(event: {event_type.__name__})'"
-
-
-class _Text(str):
-    """An annotation as it is shown in a signature: the bare text."""
-
-    __slots__ = ()
-    __repr__ = str.__str__
-
-
-def _given(attribute: str, fn: Callable[..., Any]) -> str:
-    kind = "async def" if _is_async(fn) or inspect.isasyncgenfunction(fn) else "def"
-    signature = inspect.signature(fn)
-    shown = [
-        p if p.annotation is p.empty else p.replace(annotation=_Text(_annotation_text(p.annotation)))
-        for p in signature.parameters.values()
-    ]
-    parameters = signature.replace(parameters=shown, return_annotation=signature.empty)
-    return f"'{kind} {attribute}{parameters}{': yield' if _yields(fn) else ''}'"
-
-
-def _annotation_text(annotation: Any) -> str:
-    return annotation if isinstance(annotation, str) else str(getattr(annotation, "__name__", annotation))

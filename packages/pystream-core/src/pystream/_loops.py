@@ -6,9 +6,12 @@ answers. asyncio and trio are imported only when they run.
 
 from __future__ import annotations
 
+import math
 import sys
 from collections.abc import Callable, Generator
 from typing import TYPE_CHECKING, Any, Protocol
+
+import anyio
 
 if TYPE_CHECKING:
     import asyncio
@@ -17,7 +20,7 @@ if TYPE_CHECKING:
 
     from pystream.protocols import Timer
 
-__all__ = ["Loop", "Waiter", "current_loop"]
+__all__ = ["Loop", "Waiter", "current_loop", "in_cancelled_scope", "is_cancellation"]
 
 
 class Waiter(Protocol):
@@ -72,6 +75,23 @@ def current_loop() -> Loop:
         return _TrioLoop()
 
     raise RuntimeError("no asyncio or trio event loop runs in this thread")
+
+
+def is_cancellation(error: BaseException) -> bool:
+    """Whether `error`, caught in the running task, cancels it: it then has to go on to its scope.
+
+    A cancellation that nobody has asked for is a failure like any other; a task group would swallow it.
+    """
+    return isinstance(error, anyio.get_cancelled_exc_class()) and not current_loop().stray_cancellation(error)
+
+
+def in_cancelled_scope() -> bool:
+    """Whether the running task is being cancelled by a scope around it.
+
+    If not, its cancellation came past all of them: only asyncio has that. A task group
+    would swallow it and go on without the task.
+    """
+    return anyio.current_effective_deadline() == -math.inf
 
 
 class _AsyncioWaiter:

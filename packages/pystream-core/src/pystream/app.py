@@ -10,6 +10,7 @@ from typing import Any, Literal, Protocol, TypeVar
 import anyio
 
 from pystream._hooks import HOOKS, validate_function
+from pystream._loops import is_cancellation
 from pystream._runtime import signals
 from pystream._runtime.definition import Definition, MountedBroker
 from pystream._runtime.registration import register
@@ -94,7 +95,7 @@ class RunningApp:
             return Out(found[0].publisher())
 
         names = ", ".join(mounted.name for mounted, _ in connected) or "none"
-        wanted = "one broker" if broker is None else repr(broker)
+        wanted = "one broker" if broker is None else broker.__name__ if isinstance(broker, type) else repr(broker)
         raise ConfigurationError(
             f"publisher(): {wanted} was asked for, and {len(found)} of the app's brokers match ({names})"
         )
@@ -137,10 +138,15 @@ class PyStream:
         shutdown_timeout: float | None = None,
         layers: Sequence[Any] | None = None,
     ) -> None:
-        _check(bool(title) and isinstance(title, str), "title", title, "a text that is not empty")
+        _check(isinstance(title, str) and bool(title), "title", title, "a text that is not empty")
+        _check(isinstance(version, str), "version", version, "a text")
+        _check(on_failure is None or isinstance(on_failure, FailurePolicy), "on_failure", on_failure, "a FailurePolicy")
+        _check(plugins is None or isinstance(plugins, list | tuple), "plugins", plugins, "a list of plugins")
         _check(on_subscription_end in ("fail", "log"), "on_subscription_end", on_subscription_end, "'fail' or 'log'")
-        _check(max_tracked >= 1, "max_tracked", max_tracked, "1 or more")
-        _check(hook_timeout > 0, "hook_timeout", hook_timeout, "seconds above 0")
+        right = isinstance(max_tracked, int) and max_tracked >= 1
+        _check(right, "max_tracked", max_tracked, "a whole number, 1 or more")
+        right = isinstance(hook_timeout, int | float) and hook_timeout > 0
+        _check(right, "hook_timeout", hook_timeout, "seconds above 0")
         _check_shutdown_timeout(shutdown_timeout)
         _check(layers is None, "layers", layers, "nothing: layers are not there yet")
         self.title = title
@@ -167,7 +173,7 @@ class PyStream:
         Raises:
             RegistrationError: Some handlers cannot be mounted; every refusal is named.
         """
-        if not hasattr(broker, "source_types"):
+        if isinstance(broker, type) or not hasattr(broker, "source_types"):
             raise RegistrationError(
                 f"with_broker was given {broker!r}, which is no broker; give the broker first, then the handlers"
             )
@@ -247,11 +253,15 @@ class PyStream:
             shutdown_timeout: In place of the app's own, if given.
 
         Raises:
-            ServiceFailed: As `run`.
+            ServiceFailed: As `run`. What `stop` raises comes out as it is.
+            ConfigurationError: `stop` is neither.
 
         Cancel safety: as `serve`.
         """
-        wait = stop if callable(stop) else stop.wait
+        wait = stop if callable(stop) else getattr(stop, "wait", None)
+        if not callable(wait):
+            raise ConfigurationError(f"run_until({stop!r}): give an async callable, or something with wait()")
+
         async with self.start(shutdown_timeout=shutdown_timeout) as running:
             await _first_of(wait, running.stopping)
 
@@ -318,7 +328,7 @@ class PyStream:
 
 async def _first_of(wait: Callable[[], Awaitable[object]], other: Callable[[], Awaitable[None]]) -> None:
     """Return when either returns; what `wait` raises comes out as it is."""
-    raised: Exception | None = None
+    raised: BaseException | None = None
 
     async def end_with_other() -> None:
         await other()
@@ -328,8 +338,11 @@ async def _first_of(wait: Callable[[], Awaitable[object]], other: Callable[[], A
         tasks.start_soon(end_with_other)
         try:
             await wait()
-        except Exception as error:
-            raised = error
+        except BaseException as error:
+            if is_cancellation(error):
+                raise
+
+            raised = error  # raised below: the task group would wrap it
 
         tasks.cancel_scope.cancel()
 
@@ -358,4 +371,5 @@ def _check(right: bool, name: str, value: Any, wanted: str) -> None:
 
 
 def _check_shutdown_timeout(value: float | None) -> None:
-    _check(value is None or value >= 0, "shutdown_timeout", value, "seconds, 0 or more, or None for no limit")
+    right = value is None or (isinstance(value, int | float) and value >= 0)
+    _check(right, "shutdown_timeout", value, "seconds, 0 or more, or None for no limit")

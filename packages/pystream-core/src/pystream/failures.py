@@ -7,7 +7,7 @@ import inspect
 import random
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Final, TypeAlias
+from typing import Any, Final, TypeAlias
 
 from pystream.errors import ConfigurationError
 from pystream.outcomes import Outcome, drop
@@ -97,13 +97,12 @@ class FailurePolicy:
     decode_limit: int | None = 100
 
     def __post_init__(self) -> None:
-        if isinstance(self.error, Mapping):
-            _check_rules(self.error)
-        elif not isinstance(self.error, _VERDICTS) and (
-            not callable(self.error) or inspect.iscoroutinefunction(self.error)
-        ):
+        rule: Any = self.error
+        if isinstance(rule, Mapping):
+            _check_rules(rule)
+        elif not isinstance(rule, _VERDICTS) and (not callable(rule) or inspect.iscoroutinefunction(rule)):
             raise ConfigurationError(
-                f"FailurePolicy(error={self.error!r}): give an outcome, FAIL_FAST, a Backoff, "
+                f"FailurePolicy(error={rule!r}): give an outcome, FAIL_FAST, a Backoff, "
                 "a mapping of exception classes to these, or a plain function"
             )
 
@@ -141,7 +140,7 @@ class FailurePolicy:
         return verdict
 
 
-def _check_rules(rules: Mapping[type[Exception], Verdict]) -> None:
+def _check_rules(rules: Mapping[Any, Any]) -> None:
     for error, rule in rules.items():
         if not isinstance(error, type) or not issubclass(error, Exception) or not isinstance(rule, _VERDICTS):
             raise ConfigurationError(

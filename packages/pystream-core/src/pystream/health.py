@@ -88,6 +88,11 @@ class HealthBoard:
         self.view._reason = reason
         self._notify()
 
+    @property
+    def stopping(self) -> bool:
+        """Whether a stop was announced."""
+        return self.view._phase not in (ServiceState.STARTING, ServiceState.RUNNING)
+
     def trouble(self, subscription: str, reason: str | None) -> None:
         """A subscription is in trouble, or no longer (none)."""
         if reason is None:

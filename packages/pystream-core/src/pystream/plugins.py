@@ -194,14 +194,24 @@ def _shown(url: str) -> str:
 
 def _redact(text: str, url: str) -> tuple[str, bool]:
     """The text without the URL's user info, and whether it was in there."""
-    user_info = url.partition("://")[2].rpartition("@")[0]
-    user, _, password = user_info.partition(":")
     clean = text.replace(url, _shown(url))
-    for secret in (user_info, password, user):
-        for form in (secret, unquote(secret)):
-            clean = clean.replace(form, "***") if form else clean
+    secrets = _secrets(url)
+    for secret in sorted(secrets, key=len, reverse=True):
+        clean = clean.replace(secret, "***")
 
-    return clean, bool(user_info) and clean != text
+    return clean, bool(secrets) and clean != text
+
+
+def _secrets(url: str) -> set[str]:
+    """What may be the URL's user info, whole, in parts and decoded: any @ may be the one that ends it."""
+    rest = url.partition("://")[2]
+    found: set[str] = set()
+    for end in re.finditer("@", rest):
+        user_info = rest[: end.start()]
+        user, _, password = user_info.partition(":")
+        found.update(form for secret in (user_info, user, password) for form in (secret, unquote(secret)))
+
+    return found - {""}
 
 
 def _cause(error: BaseException) -> str:

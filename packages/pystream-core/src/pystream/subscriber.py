@@ -147,7 +147,7 @@ def subscriber(
         **settings: See `SettingsKeywords`.
 
     Raises:
-        RegistrationError: The decorator was used without parentheses.
+        RegistrationError: The decorator was used without parentheses, or twice on one function.
     """
     given: Any = source
     if callable(given) and not hasattr(given, "parameters"):
@@ -158,6 +158,13 @@ def subscriber(
     declared = Settings(source=source, **settings)
 
     def declare(handler: HandlerT) -> HandlerT:
+        before: Settings | None = getattr(handler, _ATTRIBUTE, None)
+        if before is not None:
+            raise RegistrationError(
+                f"{handler_name(handler)} is declared already, for {before.source!r}; "
+                "to mount one handler on two sources, use mount(handler, source)"
+            )
+
         setattr(handler, _ATTRIBUTE, declared)
         return handler
 
@@ -178,7 +185,16 @@ def mount(
         handler: What runs for each delivery.
         source: Where the deliveries come from, if the declaration left it open.
         **settings: See `SettingsKeywords`; what `subscriber` left open.
+
+    Raises:
+        RegistrationError: `handler` cannot be called.
     """
+    if not callable(handler):
+        raise RegistrationError(
+            f"mount({handler!r}) is given no function; "
+            "give an `async def` function, a method, a partial or a callable object"
+        )
+
     return Mount(handler, Settings(source=source, **settings))
 
 

@@ -23,7 +23,7 @@ class Home:
     __slots__ = ("_wake_up", "calls", "thread")
 
     def __init__(self) -> None:
-        self.thread = threading.get_ident()
+        self.thread: int = threading.get_ident()
         self.calls: deque[Callable[[], object]] = deque()
         self._wake_up = LoopCall(self.serve)
 

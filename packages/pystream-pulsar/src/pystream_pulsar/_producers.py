@@ -141,8 +141,12 @@ class Line:
 
     def _confirmed(self, ticket: Ticket, error: Exception | None) -> None:
         """On any thread, perhaps in line."""
+        if self._home.here():
+            self._finish(ticket, error)
+            return
+
         try:
-            self._home.run(partial(self._finish, ticket, error))
+            self._home.call(partial(self._finish, ticket, error))
         except BrokerClosed:  # the loop is closed: nobody is left to be told
             return
 

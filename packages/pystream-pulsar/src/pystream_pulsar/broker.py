@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from pystream.errors import BrokerClosed, ConfigurationError, NotConnected
+from pystream.errors import BrokerClosed, ConfigurationError, NotConnected, PyStreamError
 from pystream.protocols import Clock, Mounting
 
 from pystream_pulsar._checks import is_name, is_seconds, is_whole
@@ -61,6 +61,7 @@ class PulsarBroker:
         self._connection_timeout = connection_timeout
         self._io_threads = io_threads
         self._connection: ConnectedPulsarBroker | None = None
+        self._waiting: list[PulsarPublisher] = []
 
     def __repr__(self) -> str:
         return f"PulsarBroker({self._url!r})"
@@ -90,12 +91,21 @@ class PulsarBroker:
         return PulsarSubscription(topic, self._default_subscription)
 
     def publisher(self, policy: PulsarPublishPolicy | None = None) -> PulsarPublisher:
-        """A publisher over the broker's latest connection, which may be made later.
+        """A publisher that may be made before the broker is connected.
+
+        Made while connected, it belongs to the latest connection, else to the next one: until
+        then it raises `NotConnected`, after the end of a connection `BrokerClosed`.
 
         Raises:
             ConfigurationError: The policy is none of this broker's.
         """
-        return PulsarPublisher(self._producers, _checked(policy))
+        connection = self._connection
+        if connection is not None and connection.closed is None:
+            return connection.publisher(policy)
+
+        publisher = PulsarPublisher(_checked(policy), self._missing)
+        self._waiting.append(publisher)
+        return publisher
 
     async def connect(self, clock: Clock) -> ConnectedPulsarBroker:
         """Connect, and return only after a server has answered.
@@ -122,13 +132,17 @@ class PulsarBroker:
 
         connection = ConnectedPulsarBroker(transport, clock=clock, info=info, url=self._url)
         self._connection = connection
+        waiting, self._waiting = self._waiting, []
+        for publisher in waiting:
+            publisher.bind(connection.producers(publisher.policy))
+
         return connection
 
-    def _producers(self, policy: PulsarPublishPolicy) -> Producers:
+    def _missing(self) -> PyStreamError:
         if self._connection is None:
-            raise NotConnected(f"the Pulsar broker {self._url} is not connected yet; start the app first")
+            return NotConnected(f"the Pulsar broker {self._url} is not connected yet; start the app first")
 
-        return self._connection.producers(policy)
+        return BrokerClosed(f"the connection to {self._url} was closed")
 
 
 class ConnectedPulsarBroker:
@@ -144,18 +158,19 @@ class ConnectedPulsarBroker:
 
     Attributes:
         info: What the server has said when it was asked.
+        closed: What every use raises since it was closed, or none while it is open.
     """
 
     def __init__(
         self, transport: Transport, *, clock: Clock, info: ServerInfo | None = None, url: str = "pulsar"
     ) -> None:
-        self.info = info or ServerInfo()
+        self.info: ServerInfo = info or ServerInfo()
         self._transport = transport
         self._clock = clock
         self._url = url
         self._home = Home()
         self._by_policy: dict[PulsarPublishPolicy, Producers] = {}
-        self._closed: BrokerClosed | None = None
+        self.closed: BrokerClosed | None = None
 
     def __repr__(self) -> str:
         return f"<ConnectedPulsarBroker {self._url}>"
@@ -170,8 +185,8 @@ class ConnectedPulsarBroker:
 
         Cancel safety: a consumer that opens later is closed.
         """
-        if self._closed is not None:
-            raise self._closed
+        if self.closed is not None:
+            raise self.closed
 
         if not isinstance(source, PulsarSubscription):
             raise ConfigurationError(
@@ -186,25 +201,22 @@ class ConnectedPulsarBroker:
         Raises:
             ConfigurationError: The policy is none of this broker's.
         """
-        return PulsarPublisher(self.producers, _checked(policy))
+        publisher = PulsarPublisher(_checked(policy))
+        publisher.bind(self.producers(publisher.policy))
+        return publisher
 
     def default_policy(self) -> PulsarPublishPolicy:
         """The policy of publishers for which the service states none."""
         return _DEFAULT_POLICY
 
     def producers(self, policy: PulsarPublishPolicy) -> Producers:
-        """The producers of one policy; for `PulsarPublisher`.
-
-        Raises:
-            BrokerClosed: The connection was closed.
-        """
-        if self._closed is not None:
-            raise self._closed
-
+        """The producers of one policy; for `PulsarPublisher`. They refuse once the connection is closed."""
         producers = self._by_policy.get(policy)
         if producers is None:
             producers = Producers(self._transport, self._home, lambda topic: _producer_spec(topic, policy))
             producers = self._by_policy.setdefault(policy, producers)
+            if self.closed is not None:
+                producers.close(self.closed)
 
         return producers
 
@@ -214,14 +226,14 @@ class ConnectedPulsarBroker:
         Cancel safety: the connection is closed for its users at once; the client's close is
         bounded by the transport.
         """
-        first = self._closed is None
-        self._closed = self._closed or BrokerClosed(f"the connection to {self._url} was closed")
+        first = self.closed is None
+        self.closed = self.closed or BrokerClosed(f"the connection to {self._url} was closed")
         try:
             await self._transport.close()
         finally:
             if first:
-                for producers in self._by_policy.values():
-                    producers.close(self._closed)
+                for producers in list(self._by_policy.values()):
+                    producers.close(self.closed)
 
 
 def broker_from_url(url: str) -> PulsarBroker:

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from pystream.errors import ConfigurationError
+from pystream.errors import ConfigurationError, NotConnected, PyStreamError
 from pystream.protocols import Outgoing
 
 from pystream_pulsar._checks import is_seconds, is_whole
@@ -51,25 +51,34 @@ class PulsarPublishPolicy:
         return None
 
 
+def _unbound() -> PyStreamError:
+    return NotConnected("this PulsarPublisher belongs to no broker; make it with broker.publisher()")
+
+
 class PulsarPublisher:
     """Sends messages; implements `pystream.protocols.Publisher`.
 
-    Made by a broker or a connected broker. Those of one connection and equal policies share
-    one producer per topic, which the first publish to the topic opens.
+    Made by a broker or a connected broker; belongs to one connection. Those of one connection
+    and equal policies share one producer per topic, which the first publish to the topic opens.
 
     Args:
-        find: Gives the producers, or raises `NotConnected` or `BrokerClosed`.
         policy: How messages are sent.
+        missing: Why it cannot publish while it belongs to no connection.
     """
 
-    __slots__ = ("_find", "_policy")
+    __slots__ = ("_missing", "_producers", "policy")
 
-    def __init__(self, find: Callable[[PulsarPublishPolicy], Producers], policy: PulsarPublishPolicy) -> None:
-        self._find = find
-        self._policy = policy
+    def __init__(self, policy: PulsarPublishPolicy, missing: Callable[[], PyStreamError] = _unbound) -> None:
+        self.policy: PulsarPublishPolicy = policy
+        self._missing = missing
+        self._producers: Producers | None = None
 
     def __repr__(self) -> str:
-        return f"PulsarPublisher({self._policy!r})"
+        return f"PulsarPublisher({self.policy!r})"
+
+    def bind(self, producers: Producers) -> None:
+        """Let it belong to a connection; called by the broker."""
+        self._producers = producers
 
     async def publish(self, outgoing: Outgoing, options: Any = None) -> None:
         """Return when the server has confirmed the message. From any loop or thread of the app.
@@ -93,4 +102,7 @@ class PulsarPublisher:
                 f"{outgoing.destination}; leave it out"
             )
 
-        await self._find(self._policy).publish(outgoing)
+        if self._producers is None:
+            raise self._missing()
+
+        await self._producers.publish(outgoing)

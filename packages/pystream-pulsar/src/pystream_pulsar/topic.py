@@ -112,9 +112,7 @@ def _check_local_name(name: str, local: str) -> None:
 
     for character in local:
         if character.isspace() or unicodedata.category(character) in {"Cc", "Cs"}:
-            raise _refusal(
-                name, f"the local name holds {character!r}; it may hold no whitespace or control character"
-            )
+            raise _refusal(name, f"the local name holds {character!r}; it may hold no whitespace or control character")
 
 
 def _refusal(name: str, why: str) -> ConfigurationError:

@@ -8,6 +8,7 @@ from typing import Any
 import anyio
 
 from pystream._hooks import Hook
+from pystream._loops import is_cancellation
 from pystream.hookspecs import ServiceEvent
 
 logger = logging.getLogger("pystream.hooks")
@@ -34,7 +35,10 @@ async def call_all(hooks: tuple[Hook, ...], event: ServiceEvent, bound: float) -
             running = hook.name
             try:
                 await call(hook, event)
-            except Exception as error:
+            except BaseException as error:  # also an exit: it must not skip the rest of the stop
+                if is_cancellation(error):
+                    raise
+
                 logger.error("the hook %s failed: %s", hook.name, type(error).__name__, exc_info=error)
 
     if scope.cancelled_caught:

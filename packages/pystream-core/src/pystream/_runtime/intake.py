@@ -4,8 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+import anyio
+
+from pystream._loops import is_cancellation
 from pystream._runtime.reporting import Reporter
-from pystream.errors import SubscriptionEnded
+from pystream.errors import StrayCancellation, SubscriptionEnded
 from pystream.protocols import Clock, Delivery, Gap, Subscriber
 from pystream.signal import Signal
 
@@ -61,7 +64,14 @@ class Intake:
                 self.stop()
                 self._ended(end)
         except Exception as error:
-            await self._back_off(error)
+            if self.open:
+                await self._back_off(error)
+        except BaseException as error:
+            if is_cancellation(error) or not isinstance(error, anyio.get_cancelled_exc_class()):
+                raise
+
+            # Let on, a task group would swallow it, and the loop would end without a word.
+            await self._back_off(StrayCancellation("the wait for deliveries was cancelled by nobody"))
 
     def stop(self) -> None:
         """Take nothing more: ends the wait and every pause. Synchronous, idempotent."""

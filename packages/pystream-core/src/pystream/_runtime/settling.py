@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import inspect
 from collections.abc import Awaitable, Callable
 from dataclasses import replace
 from typing import Any, TypeAlias
 
+from pystream._hooks import is_async
 from pystream._runtime.live import LiveMount
 from pystream._runtime.tracker import Call
 from pystream._runtime.verdicts import Verdicts
@@ -171,4 +171,4 @@ class Settling:
 
 
 def _is_async(continuation: Continuation | None) -> bool:
-    return continuation is not None and inspect.iscoroutinefunction(continuation[0])
+    return continuation is not None and is_async(continuation[0])

@@ -51,9 +51,8 @@ def read_signature(handler: Callable[..., Any]) -> HandlerSignature:
 
     hints = _hints(function, name)
     bound = _bound_by_name(handler)
-    parameters = tuple(
-        _parameter(item, hints, name) for item in inspect.signature(handler).parameters.values() if item.name not in bound
-    )
+    left = [item for item in inspect.signature(handler).parameters.values() if item.name not in bound]
+    parameters = tuple(_parameter(item, hints, name) for item in left)
     return HandlerSignature(name, parameters, _reply(hints.get("return", Any)))
 
 

@@ -1,22 +1,20 @@
-"""The start of a service: state, hooks, brokers, subscriptions, hooks."""
+"""The start of a service once its state is open: hooks, brokers, subscriptions, hooks."""
 
 from __future__ import annotations
 
-from contextlib import AsyncExitStack
 from typing import TYPE_CHECKING, Any
 
-from anyio import get_cancelled_exc_class
 from anyio.abc import TaskGroup
 
 from pystream import _hooks
+from pystream._loops import in_cancelled_scope, is_cancellation
 from pystream._runtime.definition import MountedBroker
 from pystream._runtime.hooks import call
-from pystream._runtime.state import open_state
 from pystream._runtime.subscription import Subscription
 from pystream._runtime.tracker import Tracker
 from pystream.clock import LoopClock
 from pystream.hookspecs import ServiceEvent
-from pystream.parameters import MISSING, Surroundings
+from pystream.parameters import Surroundings
 from pystream.plugins import load_plugins
 from pystream.protocols import ConnectedBroker
 
@@ -28,9 +26,10 @@ class Startup:
     """Opens everything in order; remembers what is open, for the stop.
 
     Attributes:
-        hooks: The frozen table; empty until the plugins are loaded.
+        hooks: The frozen table; empty until `load`.
         brokers: The connected ones with their definitions, in order.
         subscriptions: The open ones with their brokers, in order.
+        loops: The subscriptions whose loops were started.
         tracker: Runs what comes after a settlement; none before the first step.
         complete: Whether the last step succeeded.
     """
@@ -40,23 +39,27 @@ class Startup:
         self.hooks = _hooks.HookTable()
         self.brokers: list[tuple[MountedBroker, ConnectedBroker]] = []
         self.subscriptions: list[tuple[MountedBroker, Subscription]] = []
+        self.loops: list[Subscription] = []
         self.tracker: Tracker | None = None
         self.complete = False
 
-    async def run(self, tasks: TaskGroup, stack: AsyncExitStack) -> None:
+    def load(self) -> None:
+        """Load the plugins and freeze the hook table.
+
+        Raises:
+            ConfigurationError: A plugin or a hook is none.
+        """
+        definition = self._service.definition
+        self.hooks = _hooks.freeze(load_plugins(definition.plugins), definition.hook_functions)
+
+    async def run(self, tasks: TaskGroup, state: Any) -> None:
         """Go through the steps; a failure is reported to the service, naming step and culprit."""
         definition = self._service.definition
-        step, culprit = "plugins", definition.title
+        step, culprit = "on_startup", definition.title
         event = ServiceEvent(title=definition.title, version=definition.version)
         clock = LoopClock()
         try:
             self.tracker = tracker = Tracker(tasks, definition.max_tracked)
-            self.hooks = _hooks.freeze(load_plugins(definition.plugins), definition.hook_functions)
-
-            step = "state"
-            state: Any = await open_state(definition.state, stack) if definition.has_state else MISSING
-
-            step = "on_startup"
             for hook in self.hooks.on_startup:
                 culprit = hook.name
                 await call(hook, event)
@@ -90,6 +93,7 @@ class Startup:
                     self.subscriptions.append((mounted, subscription))
 
             for _, subscription in self.subscriptions:
+                self.loops.append(subscription)
                 tasks.start_soon(self._loop, subscription, name=f"pystream {subscription.name}")
 
             step = "after_startup"
@@ -98,15 +102,17 @@ class Startup:
                 await call(hook, event)
 
             self.complete = True
-        except get_cancelled_exc_class():
-            raise
         except BaseException as error:
+            if is_cancellation(error):
+                raise
+
             self._service.fail(step, culprit, error)
 
     async def _loop(self, subscription: Subscription) -> None:
         try:
             await subscription.run()
-        except get_cancelled_exc_class():
-            raise
         except BaseException as error:  # also an exit: one loop must not take the process with it
+            if is_cancellation(error) and in_cancelled_scope():
+                raise
+
             self._service.fail("loop", subscription.name, error)

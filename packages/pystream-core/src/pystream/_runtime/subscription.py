@@ -75,7 +75,7 @@ class Subscription:
             clock=clock,
             report=report,
             degraded=partial(board.trouble, name),
-            ended=partial(_ended, name, fail if fatal_end else None),
+            ended=partial(_ended, name, board, fail if fatal_end else None),
         )
         live = LiveMount(
             registered=registered,
@@ -131,7 +131,12 @@ class Subscription:
         await self._subscriber.close()
 
 
-def _ended(name: str, fail: Callable[[str, str, BaseException], None] | None, end: SubscriptionEnded) -> None:
+def _ended(
+    name: str, board: HealthBoard, fail: Callable[[str, str, BaseException], None] | None, end: SubscriptionEnded
+) -> None:
+    if board.stopping:
+        return
+
     if fail is None:
         logger.error("%s: the subscription has ended: %s", name, end)
     else:

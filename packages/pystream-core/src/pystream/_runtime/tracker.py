@@ -8,6 +8,8 @@ from typing import Any, TypeAlias
 import anyio
 from anyio.abc import TaskGroup
 
+from pystream._loops import is_cancellation
+
 Call: TypeAlias = "tuple[str, Callable[..., Awaitable[Any]], tuple[Any, ...]]"
 """A name for the log, a coroutine function, and its arguments."""
 
@@ -56,7 +58,10 @@ class Tracker:
         name, fn, args = call
         try:
             await fn(*args)
-        except Exception as error:
+        except BaseException as error:  # also an exit: a continuation must not take the service with it
+            if is_cancellation(error):
+                raise
+
             failed(name, error)
         finally:
             del self._running[serial]

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
+from pystream._loops import in_cancelled_scope, is_cancellation
 from pystream._runtime.live import LiveMount
 from pystream.context import attempt_of
 from pystream.errors import DecodeError, StrayCancellation
@@ -51,7 +54,16 @@ class Verdicts:
             stray.__cause__ = error
             return self.failed(delivery, stray, reruns)
 
+        if isinstance(error, SystemExit | KeyboardInterrupt):
+            # Out of a worker's task asyncio would raise it past every task group, and nothing would be closed.
+            return self._fail_fast(delivery, error)
+
         self._live.leave_unsettled(delivery)
+        if is_cancellation(error) and not in_cancelled_scope():
+            # This task ends; the form's task group would go on without it and say nothing.
+            self._live.intake.stop()
+            self._live.fail("loop", error)
+
         raise error
 
     def failed(self, delivery: Delivery, error: Exception, reruns: int) -> Outcome | None:
@@ -66,7 +78,7 @@ class Verdicts:
         if isinstance(verdict, FailFast):
             return self._fail_fast(delivery, error)
 
-        outcome = self.backed_off(verdict, attempt) if isinstance(verdict, Backoff) else verdict
+        outcome = self.backed_off(verdict, attempt) if isinstance(verdict, Backoff) else self._holdable(verdict)
         self._live.report.handler_failed(delivery, error, attempt, outcome)
         return outcome
 
@@ -75,6 +87,14 @@ class Verdicts:
         delay = backoff.delay(attempt)
         longest = self._live.registered.source.max_delay
         return Outcome("retry", delay if longest is None else min(delay, longest * _SHARE_OF_MAX_DELAY))
+
+    def _holdable(self, outcome: Outcome) -> Outcome:
+        """A policy's outcome, its delay kept below what the source can hold."""
+        longest = self._live.registered.source.max_delay
+        if longest is None or outcome.delay is None or outcome.delay < longest:
+            return outcome
+
+        return replace(outcome, delay=longest * _SHARE_OF_MAX_DELAY)
 
     def attempt(self, delivery: Delivery, reruns: int) -> int:
         """Which attempt this is, from 1; an unreadable header counts as none."""

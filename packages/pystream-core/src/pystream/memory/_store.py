@@ -20,10 +20,10 @@ class Message:
     __slots__ = ("destination", "headers", "key", "payload")
 
     def __init__(self, destination: str, payload: bytes, headers: Mapping[str, bytes], key: Key | None) -> None:
-        self.destination = destination
-        self.payload = payload
-        self.headers = headers
-        self.key = key
+        self.destination: str = destination
+        self.payload: bytes = payload
+        self.headers: Mapping[str, bytes] = headers
+        self.key: Key | None = key
 
 
 class Subscription:
@@ -39,10 +39,10 @@ class Subscription:
     __slots__ = ("counts", "cursor", "taken", "topic")
 
     def __init__(self, topic: Topic) -> None:
-        self.topic = topic
-        self.cursor = Cursor(topic.log.end)
+        self.topic: Topic = topic
+        self.cursor: Cursor = Cursor(topic.log.end)
         self.counts: dict[int, int] = {}
-        self.taken = False
+        self.taken: bool = False
 
 
 class Topic:
@@ -107,8 +107,8 @@ class Store:
     def __init__(self) -> None:
         self.topics: dict[str, Topic] = {}
         self.mail: deque[Callable[[], object]] = deque()
-        self.lock = Lock()
-        self.thread = get_ident()
+        self.lock: Lock = Lock()
+        self.thread: int = get_ident()
 
     def topic(self, name: str) -> Topic:
         """The topic of that name, made if it is new. On the owner's thread."""
@@ -120,6 +120,6 @@ class Store:
 
     def read_mail(self) -> None:
         """Make the calls that other threads have left. On the owner's thread."""
-        mail = self.mail
-        while mail:
-            mail.popleft()()
+        # Only what is there now: threads that never stop must not keep the owner here.
+        for _ in range(len(self.mail)):
+            self.mail.popleft()()

@@ -29,7 +29,8 @@ class MemoryBroker:
     published, and deliveries left unsettled, while no service runs are there when the same
     object is connected again. A name without a subscription keeps nothing, and neither does
     the process's end. Subscriptions are told apart by the name of the destination and the
-    name of the mounted handler.
+    name of the mounted handler: a handler under a new name has a new subscription, and the
+    one of the old name goes on collecting.
 
     A retry comes back behind the next message not handed out yet, if there is one: the two
     take turns. Delays are kept by the clock of the connection. Implements
@@ -88,8 +89,8 @@ class MemoryBroker:
         """
         check_policy(policy, self._address)
         with self._connecting:
-            if self._connections:
-                return MemoryPublisher(self._address, self._connections[-1])
+            for latest in reversed(self._connections):
+                return MemoryPublisher(self._address, latest)
 
             publisher = MemoryPublisher(self._address)
             self._waiting.append(publisher)

@@ -101,7 +101,6 @@ class ConnectedMemoryBroker:
     def abandon(self) -> None:
         """Close without a loop: give everything back at once. Synchronous, idempotent."""
         self._mark_closed()
-        self._store.read_mail()
         for subscriber in self._subscribers.values():
             subscriber.give_back()
 

@@ -24,8 +24,8 @@ class Cursor:
     __slots__ = ("_beyond", "mark", "position")
 
     def __init__(self, start: int = 0) -> None:
-        self.mark = start
-        self.position = start
+        self.mark: int = start
+        self.position: int = start
         self._beyond: set[int] = set()
 
     def next(self, end: int) -> int | None:

@@ -27,8 +27,8 @@ class Log(Generic[T]):
     def __init__(self) -> None:
         self._entries: list[T | None] = []
         self._base = 0
-        self.first = 0
-        self.end = 0
+        self.first: int = 0
+        self.end: int = 0
 
     def __len__(self) -> int:
         return self.end - self.first

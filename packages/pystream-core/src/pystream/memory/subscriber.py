@@ -61,7 +61,7 @@ class MemorySubscriber:
     )
 
     def __init__(self, name: str, store: Store, subscription: Subscription, clock: Clock) -> None:
-        self.thread = store.thread
+        self.thread: int = store.thread
         self._name = name
         self._store = store
         self._mail = store.mail
@@ -169,7 +169,8 @@ class MemorySubscriber:
         """Return everything unsettled to the subscription, and refuse what comes later.
 
         Synchronous, idempotent; touches neither the clock nor a loop, so that it also
-        serves for a stream whose loop is gone.
+        serves for a stream whose loop is gone. Mail that is still there is for the
+        subscription, and read before it is opened again.
         """
         if self._closed:
             return
@@ -181,7 +182,6 @@ class MemorySubscriber:
 
         self._closing = True
         self._subscription.topic.unlisten(self._signal)
-        self._store.read_mail()
         self._due.clear()
         self._cursor.rewind()
         self._subscription.topic.trim()
@@ -246,8 +246,7 @@ class MemorySubscriber:
     def requeue(self, offset: int) -> None:
         """Have an offset handed out again at once."""
         self._count_again(offset)
-        if not self._closed:
-            self._come_due(offset)
+        self._come_due(offset)
 
     def hold(self, offset: int, delay: float) -> None:
         """Have an offset handed out again in `delay` seconds."""
@@ -259,9 +258,6 @@ class MemorySubscriber:
         self._counts[offset] = self._counts.get(offset, 1) + 1
 
     def _come_due(self, offset: int) -> None:
-        if not self._due:
-            self._unseen_first = True
-
         self._due.append(offset)
         self._signal.wake()
 

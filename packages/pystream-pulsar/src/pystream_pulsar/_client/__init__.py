@@ -1,0 +1,1 @@
+"""The transport over `pulsar-client`: the only package that imports it."""

@@ -16,6 +16,7 @@ from typing import Any
 
 from pystream_pulsar._client import binding
 from pystream_pulsar._client.callbacks import guarded
+from pystream_pulsar._client.thread_states import keep_thread_state
 
 __all__ = ["ArmedDrain"]
 
@@ -97,6 +98,7 @@ class ArmedDrain:
             return  # closed: the request that follows is told the same
 
     def _answered(self, result: Any, message: Any) -> None:
+        keep_thread_state()
         with self._lock:
             if int(result):
                 self.ended = binding.result_name(result)

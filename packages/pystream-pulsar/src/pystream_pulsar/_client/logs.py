@@ -15,11 +15,12 @@ import logging
 import os
 import re
 import threading
-from typing import IO
 
 __all__ = ["LOGGER_NAME", "handle_line", "least_level", "log_file"]
 
 LOGGER_NAME = "pystream_pulsar.client"
+
+_CHUNK = 64 * 1024
 
 _log = logging.getLogger(LOGGER_NAME)
 _LINE = re.compile(r"^\S+ \S+ (?P<level>[A-Z]+) +\[\d+\] (?P<text>.*)$")
@@ -34,8 +35,7 @@ def log_file() -> tuple[str, str]:
         return "Error", os.devnull
 
     reader, writer = os.pipe()
-    lines = os.fdopen(reader, encoding="utf-8", errors="replace")
-    threading.Thread(target=_forward, args=(lines,), name="pystream-pulsar-log", daemon=True).start()
+    threading.Thread(target=_forward, args=(reader,), name="pystream-pulsar-log", daemon=True).start()
     return least_level(), f"/dev/fd/{writer}"
 
 
@@ -49,7 +49,6 @@ def least_level() -> str:
 
 def handle_line(line: str) -> None:
     """Log one line of the client: its level and what follows its time and thread."""
-    line = line.rstrip("\n")
     match = _LINE.match(line)
     if match is None:
         _log.warning("%s", line)
@@ -57,10 +56,13 @@ def handle_line(line: str) -> None:
         _log.log(_LEVELS.get(match["level"], logging.WARNING), "%s", match["text"])
 
 
-def _forward(lines: IO[str]) -> None:
+def _forward(reader: int) -> None:
     # For the life of the process: our own end for writing is never closed, so the client can
     # neither find the pipe broken nor wait for a reader that has gone.
-    for line in lines:
-        # A handler that fails must not leave the client facing a full pipe.
-        with contextlib.suppress(Exception):
-            handle_line(line)
+    rest = b""
+    while chunk := os.read(reader, _CHUNK):
+        *lines, rest = (rest + chunk).split(b"\n")
+        for line in lines:
+            # A handler that fails must not leave the client facing a full pipe.
+            with contextlib.suppress(Exception):
+                handle_line(line.decode(errors="replace"))

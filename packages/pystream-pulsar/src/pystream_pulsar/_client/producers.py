@@ -19,6 +19,7 @@ from pystream_pulsar._client.binding import NativeError, new_message, result_nam
 from pystream_pulsar._client.callbacks import report
 from pystream_pulsar._client.closing import Call, call_all
 from pystream_pulsar._client.results import publish_error, reason
+from pystream_pulsar._client.thread_states import keep_thread_state
 from pystream_pulsar.errors import PulsarPublishError
 
 __all__ = ["ClientProducer"]
@@ -103,6 +104,7 @@ class _Send:
 
     def __call__(self, result: Any, _position: Any) -> None:
         try:
+            keep_thread_state()
             self.finish(publish_error(self._topic, result) if int(result) else None)
         except BaseException as error:
             report(self, error)

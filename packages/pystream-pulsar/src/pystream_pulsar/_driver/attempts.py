@@ -62,7 +62,7 @@ class Attempts(Defence):
             record.failures.pop(message.identity.index, None)
 
     def asked_back(self, burst: Sequence[PulsarMessage]) -> None:
-        entries = set()
+        entries: set[Entry] = set()
         for message in burst:
             record = self._record(message)
             if record is not None:

@@ -31,7 +31,7 @@ class Defence:
         """Whether it has nothing to watch, so that arrivals and acknowledgements may pass it by."""
         return True
 
-    def arrived(self, message: PulsarMessage) -> bool:  # the default of a hook
+    def arrived(self, message: PulsarMessage) -> bool:
         """A message was pulled. True: it is not for the handler, and no further defence is asked."""
         return False
 

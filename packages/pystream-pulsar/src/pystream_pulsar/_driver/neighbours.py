@@ -6,20 +6,19 @@ is acknowledged without being handled. Nothing is noted of entries that nobody a
 
 A watched entry costs every message a look at its identity, so the watch ends: a few
 seconds after all of the entry is settled, or after a minute when it does not come back (a
-sibling may have got it). What was noted of an unfinished entry is kept, since guessing it
-again later could take a message for settled that is only asked back.
+sibling may have got it).
 """
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
 
-from pystream.protocols import Clock, Timer
+from pystream.protocols import Clock
 
 from pystream_pulsar._driver.defence import Defence, Entry, entry_of
+from pystream_pulsar._driver.notes import Note, Notes, indices_by_entry
 from pystream_pulsar._driver.received import Received
+from pystream_pulsar._driver.watch import Watch
 from pystream_pulsar.message import PulsarMessage
 
 __all__ = ["Neighbours"]
@@ -27,17 +26,6 @@ __all__ = ["Neighbours"]
 _COMPLETE = 5.0  # seconds that copies of a settled entry may be late
 _INCOMPLETE = 60.0
 _RECEIVING = 5.0  # seconds that the rest of an entry may take to be pulled
-_SWEEP = 5.0
-_NOTES = 1024
-
-
-@dataclass(slots=True)
-class _Note:
-    """What is known of one entry: `settled` is none until it is asked back."""
-
-    size: int
-    received: int = -1
-    settled: set[int] | None = None
 
 
 class Neighbours(Defence):
@@ -51,7 +39,7 @@ class Neighbours(Defence):
         forgotten: Called when the watch over an entry has ended.
     """
 
-    __slots__ = ("_acknowledge", "_clock", "_forgotten", "_in_hand", "_notes", "_received", "_timer", "_watched")
+    __slots__ = ("_acknowledge", "_forgotten", "_in_hand", "_notes", "_received", "_watch")
 
     def __init__(
         self,
@@ -62,34 +50,26 @@ class Neighbours(Defence):
         acknowledge: Callable[[PulsarMessage], None],
         forgotten: Callable[[Entry], None],
     ) -> None:
-        self._clock = clock
         self._in_hand = in_hand
         self._received = received
         self._acknowledge = acknowledge
         self._forgotten = forgotten
-        self._notes: dict[Entry, _Note] = {}
-        self._watched: dict[Entry, float] = {}
-        self._timer: Timer | None = None
+        self._notes = Notes()
+        self._watch = Watch(clock, self._unwatched)
 
     @property
     def quiet(self) -> bool:
-        return not self._watched
+        return not self._watch
 
     def arrived(self, message: PulsarMessage) -> bool:
-        if not self._notes:
-            return False
-
-        entry = entry_of(message)
-        note = self._notes.get(entry)
+        note = self._note(message)
         if note is None:
             return False
 
         index = message.identity.index
         note.received = max(note.received, index)
         if note.settled is None:
-            if note.received == note.size - 1:
-                self._end_watch(entry)
-
+            self._received_so_far(entry_of(message), note)
             return False
 
         if index not in note.settled:
@@ -99,98 +79,64 @@ class Neighbours(Defence):
         return True
 
     def settled(self, message: PulsarMessage) -> None:
-        if not self._notes:
-            return
-
-        entry = entry_of(message)
-        note = self._notes.get(entry)
+        note = self._note(message)
         if note is None or note.settled is None:
             return
 
         note.settled.add(message.identity.index)
-        if len(note.settled) == note.size and entry in self._watched:
-            self._watch(entry, _COMPLETE)
+        entry = entry_of(message)
+        if note.complete and entry in self._watch:
+            self._watch.begin(entry, _COMPLETE)
 
-    def held(self, message: PulsarMessage, delay: float) -> None:  # a hook's signature
+    def held(self, message: PulsarMessage, delay: float) -> None:
         size = message.raw.batch_size
         if size < 2:
             return
 
         entry = entry_of(message)
-        note = self._notes.pop(entry, None) or _Note(size)
-        self._notes[entry] = note
+        note = self._notes.renew(entry, size)
         self._look(entry, note, message)
         if note.settled is None and note.received < size - 1:
-            self._watch(entry, _RECEIVING)
+            self._watch.begin(entry, _RECEIVING)
 
-        self._limit()
+        if self._notes.shrink(self._watch, self._in_hand):
+            self._received.forget()
 
     def asked_back(self, burst: Sequence[PulsarMessage]) -> None:
-        if not self._notes:
-            return
-
-        asked: dict[Entry, set[int]] = defaultdict(set)
-        for message in burst:
+        batched = [message for message in burst if self._note(message) is not None]
+        for message in batched:
             entry = entry_of(message)
-            note = self._notes.get(entry)
-            if note is not None:
-                asked[entry].add(message.identity.index)
-                self._look(entry, note, message)
+            self._look(entry, self._notes[entry], message)
+            self._watch.begin(entry, _INCOMPLETE)
 
-        self._note_settled(asked)
-        for entry in asked:
-            self._watch(entry, _INCOMPLETE)
+        fresh = [message for message in batched if self._notes[entry_of(message)].settled is None]
+        if fresh:
+            self._note_settled(fresh)
 
     def stop(self) -> None:
         """Watch nothing any more."""
-        if self._timer is not None:
-            self._timer.cancel()
-            self._timer = None
+        self._watch.stop()
 
-    def _look(self, entry: Entry, note: _Note, message: PulsarMessage) -> None:
+    def _note(self, message: PulsarMessage) -> Note | None:
+        return self._notes.get(entry_of(message)) if self._notes else None
+
+    def _look(self, entry: Entry, note: Note, message: PulsarMessage) -> None:
         note.received = max(note.received, message.identity.index, self._received.highest(entry))
 
-    def _note_settled(self, asked: dict[Entry, set[int]]) -> None:
-        fresh = {entry: note for entry in asked if (note := self._notes[entry]).settled is None}
-        if not fresh:
-            return
+    def _received_so_far(self, entry: Entry, note: Note) -> None:
+        if note.received == note.size - 1:
+            self._watch.end(entry)
+            self._unwatched(entry)
 
-        unsettled: dict[Entry, set[int]] = defaultdict(set)
-        for message in self._in_hand:
-            unsettled[entry_of(message)].add(message.identity.index)
-
-        for entry, note in fresh.items():
+    def _note_settled(self, asked: Iterable[PulsarMessage]) -> None:
+        unsettled = indices_by_entry(self._in_hand)
+        for entry, indices in indices_by_entry(asked).items():
+            note = self._notes[entry]
             received = max(note.received, *unsettled[entry], -1)
-            note.settled = set(range(received + 1)) - unsettled[entry] - asked[entry]
+            note.settled = set(range(received + 1)) - unsettled[entry] - indices
 
-    def _watch(self, entry: Entry, seconds: float) -> None:
-        self._watched[entry] = self._clock.now() + seconds
-        if self._timer is None:
-            self._timer = self._clock.call_later(_SWEEP, self._sweep)
-
-    def _sweep(self) -> None:
-        self._timer = None
-        now = self._clock.now()
-        for entry in [entry for entry, until in self._watched.items() if until <= now]:
-            self._end_watch(entry)
-
-        if self._watched:
-            self._timer = self._clock.call_later(_SWEEP, self._sweep)
-
-    def _end_watch(self, entry: Entry) -> None:
-        self._watched.pop(entry, None)
-        note = self._notes[entry]
-        if note.settled is not None and len(note.settled) == note.size:
+    def _unwatched(self, entry: Entry) -> None:
+        if self._notes[entry].complete:
             del self._notes[entry]
 
         self._forgotten(entry)
-
-    def _limit(self) -> None:
-        """Keep the notes of unwatched entries within a bound; past it nothing may be guessed of them."""
-        if len(self._notes) <= _NOTES:
-            return
-
-        oldest = next((entry for entry in self._notes if entry not in self._watched), None)
-        if oldest is not None:
-            del self._notes[oldest]
-            self._received.forget()

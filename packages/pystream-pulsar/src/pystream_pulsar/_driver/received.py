@@ -3,44 +3,53 @@
 The messages of an entry arrive in the order of their indices, so the highest one seen says
 which were received. To ask a message for its index takes several calls into the client, so
 nothing is asked on arrival: the last pulls are kept as they came, within a bound, and
-looked through when the first message of an entry is to be asked back.
+looked through when the first message of an entry is to be asked back. When a pull drops
+out of the bound while one of its messages is still in hand, the end of that message's
+entry is looked up, once.
 """
 
 from __future__ import annotations
 
 from collections import OrderedDict, deque
-from collections.abc import Sequence
+from collections.abc import Container, Iterable, Sequence
+from itertools import chain
 
 from pystream_pulsar._driver.defence import Entry
 from pystream_pulsar.transport import Identity, RawMessage
 
 __all__ = ["Received"]
 
-_BYTES = 8 * 1024 * 1024  # more than the largest entry a server takes by default
-_PULLS = 64
-_ENTRIES = 256
+_BYTES = 1024 * 1024  # a producer's batch is 128 KiB by default
+_MESSAGES = 1024
+_ENTRIES = 1024
 
 
 class Received:
-    """The highest index received of each of the last entries.
+    """The highest index received of each of the last entries, and of those with messages in hand.
 
     What it has forgotten is not taken for received: a message that was settled is then
     handled once more, and none is lost.
+
+    Args:
+        in_hand: The payloads of the messages in hand.
     """
 
-    __slots__ = ("_bytes", "_highest", "_pulls")
+    __slots__ = ("_bytes", "_highest", "_in_hand", "_messages", "_pulls")
 
-    def __init__(self) -> None:
+    def __init__(self, in_hand: Container[bytes]) -> None:
+        self._in_hand = in_hand
         self._pulls: deque[tuple[int, Sequence[RawMessage]]] = deque()
         self._bytes = 0
+        self._messages = 0
         self._highest: OrderedDict[Entry, int] = OrderedDict()
 
     def remember(self, raws: Sequence[RawMessage], size: int) -> None:
         """Keep the messages of one pull, whose payloads have `size` bytes together."""
         self._pulls.append((size, raws))
         self._bytes += size
-        while self._bytes > _BYTES or len(self._pulls) > _PULLS:
-            self._bytes -= self._pulls.popleft()[0]
+        self._messages += len(raws)
+        while self._messages > _MESSAGES or self._bytes > _BYTES:
+            self._drop_oldest()
 
     def highest(self, entry: Entry) -> int:
         """The highest index of `entry` received, as far as it is remembered; -1 if it is not."""
@@ -48,15 +57,38 @@ class Received:
             for raw in raws:
                 self._note(raw.identity)
 
-        self._pulls.clear()
-        self._bytes = 0
+        self._drop_all()
         return self._highest.get(entry, -1)
 
     def forget(self) -> None:
         """Take nothing that has come so far for received."""
+        self._drop_all()
+        self._highest.clear()
+
+    def _drop_oldest(self) -> None:
+        size, raws = self._pulls.popleft()
+        self._bytes -= size
+        self._messages -= len(raws)
+        in_hand = self._in_hand
+        for place, raw in enumerate(raws):
+            if raw.payload in in_hand and raw.batch_size > 1:
+                self._note_rest(chain(raws[place:], *(later for _, later in self._pulls)))
+
+    def _note_rest(self, raws: Iterable[RawMessage]) -> None:
+        """Note how far the entry of the first of these goes on without a break."""
+        entry: Entry | None = None
+        for raw in raws:
+            identity = raw.identity
+            entry = entry or identity[:3]
+            if identity[:3] != entry:
+                return
+
+            self._note(identity)
+
+    def _drop_all(self) -> None:
         self._pulls.clear()
         self._bytes = 0
-        self._highest.clear()
+        self._messages = 0
 
     def _note(self, identity: Identity) -> None:
         if identity.index < 0:

@@ -10,21 +10,16 @@ import logging
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 
-from pystream.errors import (
-    BrokerClosed,
-    PyStreamError,
-    SettlementError,
-    SettlementRejected,
-    SettlementUnsupported,
-)
+from pystream.errors import BrokerClosed, PyStreamError, SettlementError
 from pystream.protocols import Clock
 
 from pystream_pulsar._driver.attempts import Attempts
 from pystream_pulsar._driver.defence import Defence, Entry
-from pystream_pulsar._driver.in_hand import InHand
+from pystream_pulsar._driver.in_hand import InHand, Table
 from pystream_pulsar._driver.nacks import Nacks
 from pystream_pulsar._driver.neighbours import Neighbours
 from pystream_pulsar._driver.received import Received
+from pystream_pulsar._driver.refusals import check_delay, check_retry
 from pystream_pulsar._home import Home
 from pystream_pulsar.message import PulsarMessage
 from pystream_pulsar.subscription import PulsarSubscription
@@ -78,9 +73,9 @@ class Session:
         self._consumer = consumer
         self._source = source
         self._home = home
-        self._received = Received()
         self._nacks = Nacks(clock, self._ask_back)
         self._in_hand = InHand(adopts=source.topic.persistent)
+        self._received = Received(self._in_hand.table)
         self._neighbours = Neighbours(
             clock,
             in_hand=self._in_hand,
@@ -92,11 +87,11 @@ class Session:
         self._awaited: set[PulsarMessage] | None = None
         self._nobody_awaited: Callable[[], None] | None = None
         self._closed = False
-        self.acknowledge = consumer.ack
-        self.fast = True
-        self.late_failures = 0
-        self.table = self._in_hand.table
-        self.thread = home.thread
+        self.acknowledge: Callable[[RawMessage], None] = consumer.ack
+        self.fast: bool = True
+        self.late_failures: int = 0
+        self.table: Table = self._in_hand.table
+        self.thread: int = home.thread
 
     @property
     def delayed(self) -> int:
@@ -140,8 +135,8 @@ class Session:
             SettlementError: It was settled or released before.
             BrokerClosed: The subscription or its loop is closed.
         """
-        self._check_delay(delay)
-        self._check_support(message)
+        check_delay(self._source, delay)
+        check_retry(self._source, message)
         self._claim(message)
         if self._home.here():
             self._hold(message, delay)
@@ -189,31 +184,6 @@ class Session:
         before = message.state
         if not message.claim():
             raise SettlementError(f"message {message.id} of {message.topic} was {before} before")
-
-    def _check_delay(self, delay: float) -> None:
-        longest = self._source.ack_timeout
-        if longest is not None and delay >= longest:
-            raise SettlementRejected(
-                f"retry_after({delay:g}) on {self._source.name}: the delay must stay below the subscription's "
-                f"ack_timeout of {longest:g} s, or the client asks for the message first; shorten the delay or "
-                "raise ack_timeout"
-            )
-
-        if not 0 <= delay < float("inf"):
-            raise SettlementRejected(f"retry_after({delay!r}) on {self._source.name}: give 0 or more seconds")
-
-    def _check_support(self, message: PulsarMessage) -> None:
-        if self._source.retry == "in_place":
-            raise SettlementUnsupported(
-                f"{self._source.name} cannot deliver one message again: on a subscription of type "
-                f"{self._source.type.name} to a {self._source.topic.persistence} topic messages are retried in place"
-            )
-
-        if message.raw.chunked:
-            raise SettlementUnsupported(
-                f"message {message.id} of {message.topic} came in chunks, and Pulsar does not deliver these again "
-                "on request; it is retried in place"
-            )
 
     def _settle(self, message: PulsarMessage) -> None:
         self._in_hand.remove(message)

@@ -1,0 +1,432 @@
+"""What is refused at registration, in which words; and how declarations, mounts and routers come together."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Annotated, Any
+
+import pytest
+from pydantic import BaseModel
+from pystream import (
+    Backoff,
+    Context,
+    FailurePolicy,
+    Header,
+    Out,
+    Outcome,
+    PyStream,
+    Router,
+    State,
+    by_key,
+    mount,
+    subscriber,
+)
+from pystream._runtime.registration import Registered, register
+from pystream.errors import ConfigurationError, RegistrationError
+from pystream.memory import MemoryBroker, MemorySubscription
+from pystream.router import as_mount
+
+from tests.core.scripted import ScriptedBroker, ScriptedSource
+
+if TYPE_CHECKING:
+    from decimal import Decimal
+
+
+class Order(BaseModel):
+    id: int
+
+
+class Confirmed(BaseModel):
+    order_id: int
+
+
+class Opaque:
+    """Nothing that pydantic knows."""
+
+
+async def confirm(order: Order) -> None: ...
+
+
+async def other(order: Order) -> None: ...
+
+
+async def replying(order: Order) -> Confirmed | Outcome: ...
+
+
+async def no_payload(context: Context) -> None: ...
+
+
+async def no_parameters() -> None: ...
+
+
+async def two_payloads(order: Order, customer: dict[str, str], context: Context) -> None: ...
+
+
+async def batch_of(orders: list[Order]) -> None: ...
+
+
+async def unresolvable(order: Order, price: Decimal) -> None: ...
+
+
+async def variadic(order: Order, *rest: Order) -> None: ...
+
+
+async def variadic_by_name(order: Order, **rest: Order) -> None: ...
+
+
+async def unannotated(order, context: Context) -> None: ...  # type: ignore[no-untyped-def]  # the point of the row
+
+
+async def opaque_payload(order: Opaque) -> None: ...
+
+
+async def opaque_header(order: Order, region: Annotated[Opaque, Header("region")]) -> None: ...
+
+
+async def opaque_out(order: Order, out: Out[Opaque]) -> None: ...
+
+
+async def opaque_reply(order: Order) -> Opaque: ...
+
+
+async def with_state(order: Order, stock: State[Opaque]) -> None: ...
+
+
+def plain(order: Order) -> None: ...
+
+
+@subscriber("orders", workers=4, name="billing", reply_to=None)
+async def declared(order: Order) -> None: ...
+
+
+def _on_memory(*handlers: Any, **app: Any) -> Callable[[], object]:
+    return lambda: PyStream("shop", **app).with_broker(MemoryBroker(), *handlers)
+
+
+def _bare(handler: Callable[..., Any]) -> Callable[[], object]:
+    return _on_memory(mount(handler, "orders"))
+
+
+def _with(handler: Callable[..., Any] = confirm, **settings: Any) -> Callable[[], object]:
+    return _on_memory(mount(handler, "orders", **settings))
+
+
+_NO_SCHEMA = (
+    "Unable to generate pydantic-core schema for <class 'test_registration.Opaque'>. Set "
+    "`arbitrary_types_allowed=True` in the model_config to ignore this error or implement "
+    "`__get_pydantic_core_schema__` on your type to fully support it."
+)
+
+REFUSALS: dict[str, tuple[Callable[[], object], str]] = {
+    "no payload": (
+        _bare(no_payload),
+        "no_payload has no parameter for the payload (its parameters: context); "
+        "add one, annotated with a type that pydantic can validate, or with bytes",
+    ),
+    "no parameters": (
+        _bare(no_parameters),
+        "no_parameters has no parameter for the payload (its parameters: none); "
+        "add one, annotated with a type that pydantic can validate, or with bytes",
+    ),
+    "two payloads": (
+        _bare(two_payloads),
+        "two_payloads: the parameters 'order' and 'customer' could each be the payload, and a handler has one; "
+        "annotate the others as a Context, State[T], Header, Out[T] or what the source offers",
+    ),
+    "list payload": (
+        _bare(batch_of),
+        "batch_of: the payload 'orders' is a list, which asks for batches, and batches are not there yet; "
+        "for a JSON array use a RootModel, or tuple[T, ...]",
+    ),
+    "unresolvable annotation": (
+        _bare(unresolvable),
+        "unresolvable: the annotation of 'price' in module 'test_registration' cannot be resolved "
+        "(name 'Decimal' is not defined); define or import the name at the top level of that module, "
+        "outside `if TYPE_CHECKING`",
+    ),
+    "positional rest": (
+        _bare(variadic),
+        "variadic: the parameter *rest cannot be filled; name each parameter",
+    ),
+    "keyword rest": (
+        _bare(variadic_by_name),
+        "variadic_by_name: the parameter **rest cannot be filled; name each parameter",
+    ),
+    "no annotation": (
+        _bare(unannotated),
+        "unannotated: the parameter 'order' has no annotation; say what it should receive",
+    ),
+    "payload that pydantic does not know": (
+        _bare(opaque_payload),
+        "opaque_payload: the parameter 'order' is neither a payload (pydantic cannot validate "
+        f"<class 'test_registration.Opaque'>: {_NO_SCHEMA}) nor anything that pystream or the source offers",
+    ),
+    "header that pydantic does not know": (
+        _bare(opaque_header),
+        "opaque_header: the parameter 'region': pydantic cannot validate "
+        f"<class 'test_registration.Opaque'>: {_NO_SCHEMA}",
+    ),
+    "publisher of what pydantic does not know": (
+        _bare(opaque_out),
+        "opaque_out: the parameter 'out': <class 'test_registration.Opaque'> cannot be published: "
+        "pydantic knows no JSON form of it",
+    ),
+    "state without one": (
+        _bare(with_state),
+        "with_state: the parameter 'stock' asks for the app's state, and the app has none; give PyStream(state=...)",
+    ),
+    "plain function": (
+        _bare(plain),
+        "plain is a plain function, and only `async def` handlers can be mounted; "
+        "plain `def` handlers are not there yet",
+    ),
+    "threads": (_with(threads=2), "confirm: threads=2 is not there yet; leave it out for now"),
+    "batch": (_with(batch=10), "confirm: batch=10 is not there yet; leave it out for now"),
+    "batch_wait": (_with(batch_wait=0.0), "confirm: batch_wait=0.0 is not there yet; leave it out for now"),
+    "max_attempts": (_with(max_attempts=5), "confirm: max_attempts=5 is not there yet; leave it out for now"),
+    "dead_letter": (_with(dead_letter="dead"), "confirm: dead_letter='dead' is not there yet; leave it out for now"),
+    "layers": (_with(layers=[]), "confirm: layers=[] is not there yet; leave it out for now"),
+    "layers of the app": (
+        lambda: PyStream("shop", layers=[]),
+        "PyStream(layers=[]): give nothing: layers are not there yet",
+    ),
+    "no workers": (_with(workers=0), "confirm: workers=0; give a whole number of 1 or more, or by_key(n)"),
+    "workers that are no number": (
+        _with(workers="4"),
+        "confirm: workers='4'; give a whole number of 1 or more, or by_key(n)",
+    ),
+    "workers that are a truth": (
+        _with(workers=True),
+        "confirm: workers=True; give a whole number of 1 or more, or by_key(n)",
+    ),
+    "no lanes": (
+        _with(workers=by_key(0)),
+        "confirm: workers=by_key(0); give a whole number of 1 or more, or by_key(n)",
+    ),
+    "reply without a destination": (
+        _with(replying),
+        "replying returns Confirmed, and nothing says where to publish it; "
+        "give reply_to=, or annotate the return as None or Outcome",
+    ),
+    "destination without a reply": (
+        _with(reply_to="confirmed"),
+        "confirm has reply_to='confirmed', and its return annotation leaves nothing to publish; "
+        "annotate the type of the reply",
+    ),
+    "empty destination": (
+        _with(replying, reply_to=""),
+        "replying: reply_to=''; give the name of a destination",
+    ),
+    "reply that pydantic does not know": (
+        _with(opaque_reply, reply_to="confirmed"),
+        "opaque_reply: the reply <class 'test_registration.Opaque'> cannot be published: "
+        "pydantic knows no JSON form of it",
+    ),
+    "empty name": (_with(name=""), "confirm: name=''; give a text that is not empty"),
+    "name taken": (
+        _on_memory(mount(confirm, "orders", name="billing"), mount(other, "refunds", name="billing")),
+        "other: the name 'billing' is taken on this broker; give another name=",
+    ),
+    "name taken by a source": (
+        _on_memory(mount(confirm, "orders"), mount(other, "refunds", name="orders")),
+        "other: the name 'orders' is taken on this broker; give another name=",
+    ),
+    "mounted twice": (
+        _on_memory(mount(confirm, "orders"), mount(confirm, "orders")),
+        "confirm is mounted twice on 'orders'; tell the two apart with name=",
+    ),
+    "mounted twice behind another": (
+        _on_memory(mount(other, "orders"), mount(confirm, "orders"), mount(confirm, "orders")),
+        "confirm is mounted twice on 'orders'; tell the two apart with name=",
+    ),
+    "no source": (
+        _on_memory(mount(confirm)),
+        "confirm has no source: give one to @subscriber(...) or to mount(handler, source)",
+    ),
+    "name that the broker refuses": (
+        _on_memory(mount(confirm, "")),
+        "confirm: MemorySubscription: a name on the memory broker has at least one character, and this one is empty",
+    ),
+    "source of another broker": (
+        lambda: PyStream("shop").with_broker(ScriptedBroker(), mount(confirm, MemorySubscription("orders"))),
+        "confirm is mounted on scripted:// and reads from MemorySubscription(name='orders'); "
+        "this broker takes ScriptedSource, or a bare name",
+    ),
+    "source said twice": (
+        _on_memory(mount(declared, "refunds")),
+        "declared: @subscriber says source='orders' and mount says source='refunds'; say it in one place",
+    ),
+    "workers said twice": (
+        _on_memory(mount(declared, workers=8)),
+        "declared: @subscriber says workers=4 and mount says workers=8; say it in one place",
+    ),
+    "router in a router": (
+        lambda: Router().include(Router()),
+        "a Router in a Router is not there yet; give both to with_broker",
+    ),
+    "decorator without parentheses": (
+        lambda: subscriber(confirm),
+        "confirm: @subscriber needs parentheses; write @subscriber(source), or @subscriber()",
+    ),
+    "declared twice": (
+        lambda: subscriber("refunds")(declared),
+        "declared is declared already, for 'orders'; to mount one handler on two sources, use mount(handler, source)",
+    ),
+    "handler that was not declared": (
+        _on_memory(confirm),
+        "confirm is no handler: decorate it with @subscriber(...), or wrap it in mount(...)",
+    ),
+    "no handler at all": (
+        _on_memory("confirm"),
+        "'confirm' is no handler: decorate it with @subscriber(...), or wrap it in mount(...)",
+    ),
+    "mount of what cannot be called": (
+        lambda: mount("confirm", "orders"),
+        "mount('confirm') is given no function; give an `async def` function, a method, a partial or a callable object",
+    ),
+    "handler in place of a broker": (
+        lambda: PyStream("shop").with_broker(declared),
+        f"with_broker was given {declared!r}, which is no broker; give the broker first, then the handlers",
+    ),
+    "two brokers without labels": (
+        lambda: PyStream("shop").with_broker(MemoryBroker("a")).with_broker(MemoryBroker("b")),
+        "two brokers of type MemoryBroker, and neither has a label; give each its own: with_broker(..., label=...)",
+    ),
+    "two brokers of one label": (
+        lambda: PyStream("shop").with_broker(MemoryBroker(), label="eu").with_broker(MemoryBroker(), label="eu"),
+        "two brokers of type MemoryBroker, and both have the label 'eu'; give each its own: with_broker(..., label=...)",
+    ),
+}
+"""Each refusal: how to come by it, and its whole text."""
+
+
+@pytest.mark.promise("HANDLER-6", "HANDLER-10")
+@pytest.mark.parametrize("row", REFUSALS)
+def test_refusal_says_what_and_what_to_do(row: str) -> None:
+    """What cannot work is refused at registration, in the words of the table."""
+    provoke, text = REFUSALS[row]
+    with pytest.raises(ConfigurationError) as caught:
+        provoke()
+
+    assert str(caught.value).replace(__name__, "test_registration") == text
+
+
+@pytest.mark.promise("HANDLER-6")
+def test_all_refusals_of_one_call_come_together() -> None:
+    """One with_broker names every handler that cannot be mounted, and mounts none."""
+    app = PyStream("shop")
+    router = Router().include(mount(no_payload, "orders"))
+    with pytest.raises(RegistrationError) as caught:
+        app.with_broker(
+            MemoryBroker(), mount(plain, "orders"), mount(confirm, "orders"), router, mount(variadic, "orders")
+        )
+
+    assert len(caught.value.refusals) == 3
+    assert [text.split()[0].rstrip(":") for text in caught.value.refusals] == ["plain", "no_payload", "variadic"]
+    assert str(caught.value).splitlines()[0] == "3 refusals:"
+    assert str(caught.value).splitlines()[1:] == [f"- {text}" for text in caught.value.refusals]
+    app.with_broker(MemoryBroker(), mount(confirm, "orders"))
+
+
+def _registered(*handlers: Any, policy: FailurePolicy | None = None) -> list[Registered]:
+    mounts = [(as_mount(handler), policy or FailurePolicy()) for handler in handlers]
+    return register(ScriptedBroker(), None, mounts, has_state=False)
+
+
+@pytest.mark.promise("HANDLER-7")
+def test_a_declared_handler_stays_a_plain_function() -> None:
+    """The decorator returns the function itself, callable as before."""
+
+    async def handler(order: Order) -> int:
+        return order.id
+
+    assert subscriber("orders")(handler) is handler
+    with pytest.raises(StopIteration) as stop:
+        handler(Order(id=7)).send(None)
+
+    assert stop.value.value == 7
+
+
+@pytest.mark.promise("HANDLER-7")
+def test_a_mount_fills_what_the_declaration_left_open() -> None:
+    """Decorator and mount make one set of settings; the same said twice is no contradiction."""
+
+    @subscriber(workers=3)
+    async def handler(order: Order) -> Confirmed: ...
+
+    (registered,) = _registered(mount(handler, "orders", workers=3, reply_to="confirmed", name="billing"))
+    assert (registered.source, registered.workers, registered.reply_to) == (ScriptedSource("orders"), 3, "confirmed")
+    assert (registered.mounting.name, registered.mounting.concurrency) == ("billing", 3)
+    assert registered.mounting.payload_type is Order
+
+
+@pytest.mark.promise("HANDLER-7")
+def test_one_handler_can_be_mounted_twice() -> None:
+    """Two mounts of one handler, on two sources or under two names, are two subscriptions."""
+
+    @subscriber()
+    async def handler(order: Order) -> None: ...
+
+    names = [
+        item.mounting.name
+        for item in _registered(
+            mount(handler, "orders"), mount(handler, "refunds"), mount(handler, "orders", name="audit")
+        )
+    ]
+    assert names == ["orders", "refunds", "audit"]
+
+
+@pytest.mark.promise("HANDLER-7")
+def test_subscriptions_are_named_after_their_source() -> None:
+    """The first handler of a source has its name, a second one its own behind it."""
+    names = [item.mounting.name for item in _registered(mount(confirm, "orders"), mount(other, "orders"))]
+    assert names == ["orders", "orders/other"]
+
+
+@pytest.mark.promise("DISPATCH-1")
+@pytest.mark.parametrize(
+    ("workers", "concurrency"),
+    [(None, 1), (1, 1), (by_key(1), 1), (16, 16), (by_key(2), 5), (by_key(16), 33)],
+    ids=str,
+)
+def test_the_broker_is_told_how_many_deliveries_are_held(workers: Any, concurrency: int) -> None:
+    """A mounting's concurrency is the bound of the dispatch form: 1, n or 2n + 1."""
+    (registered,) = _registered(mount(confirm, "orders", workers=workers))
+    assert registered.mounting.concurrency == concurrency
+
+
+@pytest.mark.promise("HANDLER-7")
+def test_partials_of_declared_handlers_keep_their_declaration() -> None:
+    """A partial of a declared handler is mounted on the declared source."""
+
+    @subscriber("orders")
+    async def handler(order: Order, factor: int) -> None: ...
+
+    (registered,) = _registered(functools.partial(handler, factor=2))
+    assert registered.source.name == "orders"
+
+
+@pytest.mark.promise("RETRY-2")
+def test_the_innermost_policy_counts() -> None:
+    """A policy of the mount goes before the declaration's, that before the router's and the app's."""
+    app, router, decorator, at_mount = (FailurePolicy(error=Backoff(initial=n)) for n in (1, 2, 3, 4))
+
+    @subscriber("orders")
+    async def open_handler(order: Order) -> None: ...
+
+    @subscriber("orders", on_failure=decorator)
+    async def own(order: Order) -> None: ...
+
+    service = PyStream("shop", on_failure=app)
+    mounts = [
+        pair
+        for item in (
+            open_handler,
+            Router().include(open_handler),
+            Router(on_failure=router).include(open_handler, own, mount(own, on_failure=at_mount)),
+        )
+        for pair in service._mounts(item)
+    ]
+    found = [register(ScriptedBroker(), None, [pair], has_state=False)[0].policy for pair in mounts]
+    assert found == [app, app, router, decorator, at_mount]
