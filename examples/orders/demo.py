@@ -11,6 +11,7 @@ import logging
 import signal
 import sys
 import tempfile
+import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -35,6 +36,7 @@ from examples.orders.service import make_app
 __all__ = ["main"]
 
 _ABORTED = 130
+_SAME_REQUEST = 0.5  # seconds; a terminal and `hatch` may both hand on one Ctrl-C
 
 
 def main(arguments: Sequence[str] | None = None, *, make_app: MakeApp = make_app, patience: float = 10.0) -> int:
@@ -52,7 +54,7 @@ def main(arguments: Sequence[str] | None = None, *, make_app: MakeApp = make_app
             run = Run(broker=pystream.broker(url), plan=Plan(options.messages), make_app=make_app, patience=patience)
             report = anyio.run(_run, run, console)
     except KeyboardInterrupt:
-        return _refused("stopped before it began", _ABORTED)
+        return _refused("ended by Ctrl-C, without figures", _ABORTED)
     except PyStreamError as error:
         return _refused(str(error), 2 if isinstance(error, ConfigurationError) else 1)
 
@@ -88,21 +90,25 @@ async def _run(run: Run, console: Console) -> Report | None:
 
 
 async def _watch_signals(run: Run, everything: anyio.CancelScope, *, task_status: TaskStatus[None]) -> None:
-    """The first signal stops the run, the second aborts it."""
-    with anyio.open_signal_receiver(signal.SIGINT, signal.SIGTERM) as signals:
-        task_status.started()
-        async for _ in signals:
-            if run.stopped_at is not None:
-                everything.cancel()
-                return
+    """The first signal stops the run, a second one aborts it."""
+    try:
+        with anyio.open_signal_receiver(signal.SIGINT, signal.SIGTERM) as signals:
+            task_status.started()
+            async for _ in signals:
+                if run.stopped_at is None:
+                    run.stop()
+                elif time.monotonic() - run.stopped_at >= _SAME_REQUEST:
+                    everything.cancel()
+                    return
 
-            run.stop()
+    except NotImplementedError:  # Windows: Ctrl-C ends the demo at once
+        task_status.started()
 
 
 @contextmanager
 def _log() -> Iterator[Path]:
     """Send the logs of service, plugin and client to a file: unreadable orders are errors there, as they should be."""
-    with tempfile.NamedTemporaryFile("w", prefix="orders-demo-", suffix=".log", delete=False) as file:
+    with tempfile.NamedTemporaryFile("w", encoding="utf-8", prefix="orders-demo-", suffix=".log", delete=False) as file:
         handler = logging.StreamHandler(file)
         handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(name)s: %(message)s"))
         logging.getLogger().addHandler(handler)

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import os
 import socket
+import subprocess
+import sys
+import time
 from pathlib import Path
 from urllib.parse import urlsplit
 
@@ -59,3 +62,28 @@ def test_a_terminal_does_not_reach_the_server() -> None:
     with EmbeddedPulsar() as server:
         assert server.pid is not None
         assert os.getsid(server.pid) == server.pid
+
+
+@pytest.mark.promise("TESTING-1")
+@pytest.mark.skipif(os.name != "posix", reason="the watcher is a shell script")
+def test_a_program_that_is_killed_leaves_no_server(tmp_path: Path) -> None:
+    """When the program is killed the server ends, and its temporary directory goes too."""
+    program = (
+        "import sys, time; from pystream_testing.pulsar import EmbeddedPulsar; "
+        "server = EmbeddedPulsar().__enter__(); print(server.url, flush=True); time.sleep(60)"
+    )
+    environment = {**os.environ, "TMPDIR": str(tmp_path)}
+    with subprocess.Popen(
+        [sys.executable, "-c", program], stdout=subprocess.PIPE, text=True, env=environment
+    ) as process:
+        assert process.stdout is not None
+        url = process.stdout.readline().strip()
+        assert listens(url)
+        process.kill()
+
+    deadline = time.monotonic() + 20
+    while (listens(url) or list(tmp_path.iterdir())) and time.monotonic() < deadline:
+        time.sleep(0.05)
+
+    assert not listens(url)
+    assert list(tmp_path.iterdir()) == []

@@ -10,7 +10,7 @@ from unittest import mock
 import anyio
 from pystream._hooks import Hook, validate_function
 from pystream._runtime import subscription as subscription_module
-from pystream._runtime.forms import Form
+from pystream._runtime.forms import Form, make_form
 from pystream._runtime.registration import register
 from pystream._runtime.subscription import Subscription
 from pystream._runtime.tracker import Tracker
@@ -132,7 +132,6 @@ async def rig(
         handler="", source_parameters=source.parameters, has_state=has_state, state=state, broker=broker
     )
     hook_rows: tuple[Hook, ...] = tuple(validate_function("post_settle", hook) for hook in hooks)
-    make_form = subscription_module.make_form
     raised: Exception | None = None
     async with anyio.create_task_group() as tracked, anyio.create_task_group() as loops:
         made.tracker = Tracker(tracked, max_tracked)

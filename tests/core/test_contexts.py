@@ -201,17 +201,14 @@ async def test_a_handler_may_answer_from_within_scopes_of_its_own(anyio_backend:
 
         results.append("cancelled")
         with pytest.raises(TimeoutError):
-            with anyio.fail_after(0):
-                await anyio.sleep_forever()
+            await _overdue()
 
         results.append("timed out")
         with anyio.CancelScope(shield=True):
             await anyio.lowlevel.checkpoint()
 
         with pytest.raises(ExceptionGroup):
-            async with anyio.create_task_group() as tasks:
-                tasks.start_soon(_fail)
-                await anyio.sleep_forever()
+            await _failing_group()
 
         results.append("failed")
 
@@ -220,6 +217,17 @@ async def test_a_handler_may_answer_from_within_scopes_of_its_own(anyio_backend:
 
     assert running.lines == ["ack 1"]
     assert results == ["cancelled", "timed out", "failed"]
+
+
+async def _overdue() -> None:
+    with anyio.fail_after(0):
+        await anyio.sleep_forever()
+
+
+async def _failing_group() -> None:
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(_fail)
+        await anyio.sleep_forever()
 
 
 async def _fail() -> None:

@@ -17,7 +17,7 @@ from pystream.protocols import GAP
 from pystream.subscriber import ByKey
 
 from tests.core.rig import Rig, eventually, idle, rig
-from tests.core.scripted import DelayableDelivery, ScriptedDelivery, ScriptedSource
+from tests.core.scripted import DelayableDelivery, Item, ScriptedDelivery, ScriptedSource
 
 _FORMS = [
     pytest.param(1, id="default"),
@@ -269,7 +269,7 @@ async def test_a_gap_in_the_stream_is_passed_over(workers: Any) -> None:
 
     async def handler(body: bytes) -> None: ...
 
-    items = [GAP, ScriptedDelivery("1"), GAP, GAP, ScriptedDelivery("2")]
+    items: list[Item] = [GAP, ScriptedDelivery("1"), GAP, GAP, ScriptedDelivery("2")]
     async with rig(handler, *items, workers=workers) as running:
         await running.ends(2)
 

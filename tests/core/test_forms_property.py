@@ -464,7 +464,7 @@ def test_the_model_rejects(mutant: str) -> None:
     def breaks(schedule: Schedule) -> bool:
         try:
             with fault():
-                played = anyio.run(play, schedule, workers, form)
+                played = _run(("asyncio", {}), play, schedule, workers, form)
 
             check(schedule, played, workers)
         except AssertionError:

@@ -121,7 +121,7 @@ async def test_settle_in_a_replying_handler_publishes_nothing() -> None:
 
 
 _UNENCODABLE = [
-    pytest.param(lambda: object(), Any, id="object"),
+    pytest.param(object, Any, id="object"),
     pytest.param(lambda: {"a": b"\xff"}, Any, id="bytes that are no text"),
     pytest.param(lambda: "\ud800", str, id="half a character"),
     pytest.param(_circle, Any, id="circle"),

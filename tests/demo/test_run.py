@@ -30,6 +30,13 @@ async def swallow_order(order: Order, books: State[Books]) -> Confirmation | Non
     return Confirmation(order_id=order.id)
 
 
+async def confirm_unhandled(order: Order, books: State[Books]) -> Confirmation:
+    if order.id != SWALLOWED:
+        books.order_confirmed(order.id, None)
+
+    return Confirmation(order_id=order.id)
+
+
 async def swallow_reply(order: Order, books: State[Books]) -> Confirmation | None:
     books.order_confirmed(order.id, None)
     return None if order.id == SWALLOWED else Confirmation(order_id=order.id)
@@ -83,6 +90,7 @@ async def test_every_message_is_accounted_for() -> None:
     "fault",
     [
         pytest.param({"confirm": swallow_order}, id="order"),
+        pytest.param({"confirm": confirm_unhandled}, id="handling"),
         pytest.param({"confirm": swallow_reply}, id="reply"),
         pytest.param({"receive": swallow_confirmation}, id="confirmation"),
         pytest.param({"move_stock": swallow_movement}, id="movement"),

@@ -9,8 +9,7 @@ from typing import Any
 
 import anyio
 import pytest
-
-from pystream import PyStream, RunningApp, ServiceFailed, subscriber
+from pystream import Health, PyStream, RunningApp, ServiceFailed, subscriber
 from pystream.errors import PyStreamError
 from pystream.memory import ConnectedMemoryBroker, MemoryBroker, MemoryPublishPolicy, MemorySubscriber
 from pystream.protocols import Clock, Delivery, Gap, Mounting, Outgoing, Publisher, SubscriptionSource
@@ -146,7 +145,7 @@ class TellingSubscriber:
 async def until(condition: Callable[[], object]) -> None:
     """Return once the condition holds; fails after `SECONDS`."""
     with anyio.fail_after(SECONDS):
-        while not condition():
+        while not condition():  # noqa: ASYNC110  # anything may be the condition, not only what sets an event
             await anyio.sleep(0.001)
 
 
@@ -177,6 +176,30 @@ async def failed_start(start: AbstractAsyncContextManager[RunningApp]) -> Servic
         return failure
 
     raise AssertionError("nothing was raised")
+
+
+async def failed_run(
+    start: AbstractAsyncContextManager[RunningApp], body: Callable[[RunningApp], Awaitable[object]]
+) -> tuple[ServiceFailed, Health]:
+    """Run the body, wait until the service stops by itself, leave; what leaving raises, and the health."""
+    with anyio.fail_after(SECONDS):
+        try:
+            async with start as running:
+                await body(running)
+                await running.stopping()
+        except ServiceFailed as failure:
+            return failure, running.health
+
+    raise AssertionError("nothing was raised")
+
+
+def publishing(*payloads: bytes, to: str = "orders") -> Callable[[RunningApp], Awaitable[object]]:
+    """A body that publishes."""
+
+    async def body(running: RunningApp) -> None:
+        await publish(running, *payloads, to=to)
+
+    return body
 
 
 def raising_at(step: str, error: BaseException) -> Step:

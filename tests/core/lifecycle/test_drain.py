@@ -8,11 +8,21 @@ from typing import Any
 
 import anyio
 import pytest
-
 from pystream import Outcome, PyStream, ServiceState, ack, by_key, mount, subscriber
 from pystream._runtime.budget import Budget
 from pystream.memory import MemoryBroker
-from tests.core.lifecycle.support import SECONDS, Gate, Journal, TellingBroker, hanging_at, leftover, publish, soon, until
+
+from tests.core.lifecycle.support import (
+    SECONDS,
+    Gate,
+    Journal,
+    TellingBroker,
+    hanging_at,
+    leftover,
+    publish,
+    soon,
+    until,
+)
 
 pytestmark = pytest.mark.anyio
 
@@ -59,7 +69,7 @@ async def test_deliveries_in_hand_are_handled_and_settled(workers: Any, in_hand:
 @pytest.mark.parametrize("workers", FORMS)
 @pytest.mark.parametrize("stop_after", [1, 7, 40])
 async def test_drain_law_at_any_moment(workers: Any, stop_after: int) -> None:
-    """Stopped after any number of deliveries, every message was handled once and settled, or is there at the next start."""
+    """Stopped at any moment, every message was handled once and settled, or is there at the next start."""
     broker = MemoryBroker()
     seen: list[bytes] = []
     enough = anyio.Event()
@@ -91,7 +101,7 @@ async def test_drain_law_at_any_moment(workers: Any, stop_after: int) -> None:
 @pytest.mark.promise("STOP-9")
 @pytest.mark.parametrize("workers", FORMS)
 async def test_spent_budget_cancels_and_gives_back(workers: Any, caplog: pytest.LogCaptureFixture) -> None:
-    """Once `shutdown_timeout` is spent handlers are cancelled, their `finally` runs, a WARNING counts; the exit is clean."""
+    """Once `shutdown_timeout` is spent handlers are cancelled, and a WARNING counts, the exit is clean."""
     broker = MemoryBroker()
     begun, cleaned = anyio.Event(), 0
 
@@ -276,7 +286,11 @@ async def test_continuation_that_exits_is_logged_and_nothing_else(caplog: pytest
 
     @subscriber("orders")
     async def handle(payload: bytes) -> Outcome | None:
-        return ack().and_after(leave) if payload == b"1" else journal("handled")
+        if payload == b"1":
+            return ack().and_after(leave)
+
+        journal("handled")
+        return None
 
     app = PyStream("shop").with_broker(TellingBroker(journal, "a"), handle)
     with anyio.fail_after(SECONDS):

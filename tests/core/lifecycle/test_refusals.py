@@ -7,7 +7,6 @@ from typing import Any
 
 import anyio
 import pytest
-
 from pystream import PyStream, Router, mount, subscriber
 from pystream.errors import ConfigurationError, PyStreamError, RegistrationError
 from pystream.memory import MemoryBroker
@@ -90,7 +89,7 @@ def test_run_until_refuses_what_cannot_be_awaited(stop: Any) -> None:
     """run_until names what it was given and what would do, before the service starts."""
     app = PyStream("shop")
     app.on_startup(lambda: pytest.fail("it started"))
-    given = stop() if stop is object else stop
+    given: Any = stop() if stop is object else stop
     with pytest.raises(ConfigurationError) as caught:
         anyio.run(lambda: app.run_until(given))
 

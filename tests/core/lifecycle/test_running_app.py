@@ -3,14 +3,27 @@
 from __future__ import annotations
 
 import asyncio
+import threading
+from typing import Any
 
 import anyio
 import pytest
-
 from pystream import FAIL_FAST, FailurePolicy, PyStream, RunningApp, ServiceState, subscriber
 from pystream.errors import BrokerClosed, ConfigurationError, ServiceFailed
 from pystream.memory import MemoryBroker
-from tests.core.lifecycle.support import ASYNCIO_ONLY, SECONDS, Gate, Journal, TellingBroker, outgoing, publish, soon
+
+from tests.core.lifecycle.support import (
+    ASYNCIO_ONLY,
+    SECONDS,
+    Gate,
+    Journal,
+    TellingBroker,
+    failed_run,
+    outgoing,
+    publish,
+    publishing,
+    soon,
+)
 
 pytestmark = pytest.mark.anyio
 
@@ -43,14 +56,11 @@ async def test_failure_is_raised_by_shutdown_and_not_again_by_leaving() -> None:
 @pytest.mark.promise("STOP-15")
 async def test_failure_is_raised_by_leaving_if_nobody_was_told() -> None:
     """Without a shutdown, leaving the context raises the failure: bare, not in a group."""
-    with anyio.fail_after(SECONDS), pytest.raises(ServiceFailed) as caught:
-        async with strict().start() as running:
-            await publish(running, b"1", to="poison")
-            await running.stopping()
+    failure, health = await failed_run(strict().start(), publishing(b"1", to="poison"))
 
-    assert (caught.value.step, caught.value.subscription) == ("handler", "poison")
-    assert isinstance(caught.value.__cause__, LookupError)
-    assert running.health.state is ServiceState.FAILED
+    assert (failure.step, failure.subscription) == ("handler", "poison")
+    assert isinstance(failure.__cause__, LookupError)
+    assert health.state is ServiceState.FAILED
 
 
 @pytest.mark.promise("STOP-15")
@@ -58,18 +68,20 @@ async def test_cancelled_shutdown_has_told_nobody() -> None:
     """A shutdown that was cancelled goes on, and the failure is still raised by leaving."""
     gate = Gate()
     app = strict().with_broker(MemoryBroker("b"), gate.handler(), label="b")
-    with anyio.fail_after(SECONDS), pytest.raises(ServiceFailed, match="poisoned"):
-        async with app.start() as running:
-            await running.publisher("b").publish(b"1", "orders")
-            await soon(gate.begun)
-            await running.publisher(TellingBroker).publish(b"1", "poison")
-            await running.stopping()
-            with anyio.CancelScope() as scope:
-                scope.cancel()
-                await running.shutdown()
 
-            gate.go_on.set()
+    async def body(running: RunningApp) -> None:
+        await running.publisher("b").publish(b"1", "orders")
+        await soon(gate.begun)
+        await running.publisher(TellingBroker).publish(b"1", "poison")
+        await running.stopping()
+        with anyio.CancelScope() as scope:
+            scope.cancel()
+            await running.shutdown()
 
+        gate.go_on.set()
+
+    failure, _ = await failed_run(app.start(), body)
+    assert failure.subscription == "poison"
     assert gate.seen == [b"1"]
 
 
@@ -101,33 +113,34 @@ async def test_exception_of_the_body_comes_out_as_it_is(error: BaseException) ->
 @pytest.mark.promise("STOP-16")
 async def test_exception_of_the_body_goes_before_a_failure_of_the_service() -> None:
     """When both fail, what the body raised comes out."""
-    with anyio.fail_after(SECONDS), pytest.raises(KeyError):
-        async with strict().start() as running:
-            await publish(running, b"1", to="poison")
-            await running.stopping()
-            raise KeyError("mine")
+
+    async def body(running: RunningApp) -> None:
+        await publish(running, b"1", to="poison")
+        await running.stopping()
+        raise KeyError("mine")
+
+    with pytest.raises(KeyError):
+        await failed_run(strict().start(), body)
 
 
 @pytest.mark.promise("STOP-16")
 @ASYNCIO_ONLY
 async def test_stray_cancellation_of_the_body_comes_out() -> None:
     """A body that awaits a task which was cancelled raises CancelledError; it is not swallowed on the way."""
-    after = False
+
+    async def body(running: RunningApp) -> None:
+        task = asyncio.get_running_loop().create_task(asyncio.sleep(60))
+        task.cancel()
+        await task
+
     with pytest.raises(asyncio.CancelledError):
-        async with strict().start():
-            task = asyncio.get_running_loop().create_task(asyncio.sleep(60))
-            task.cancel()
-            await task
-
-        after = True
-
-    assert not after
+        await failed_run(strict().start(), body)
 
 
 @pytest.mark.promise("STOP-16")
 @ASYNCIO_ONLY
 async def test_timeout_of_the_loop_around_a_service() -> None:
-    """asyncio's own timeout around the context cancels the body, and is a TimeoutError outside."""
+    """Asyncio's own timeout around the context cancels the body, and is a TimeoutError outside."""
     journal = Journal()
     with pytest.raises(TimeoutError):
         async with asyncio.timeout(0.02), strict(journal).start():
@@ -234,8 +247,11 @@ async def test_failure_ends_run_until_first() -> None:
 async def test_failed_start_never_begins_stop() -> None:
     """If the service does not start, `stop` is not called."""
     app = strict()
-    app.after_startup(lambda: [][0])
     begun = False
+
+    @app.after_startup
+    def fail() -> None:
+        raise LookupError("no ledger")
 
     async def stop() -> None:
         nonlocal begun
@@ -245,6 +261,31 @@ async def test_failed_start_never_begins_stop() -> None:
         await app.run_until(stop)
 
     assert not begun
+
+
+@pytest.mark.promise("STOP-25")
+async def test_serve_outside_the_main_thread(anyio_backend: tuple[str, dict[str, Any]]) -> None:
+    """In another thread serve does without signals: the service runs, and a failure ends it."""
+    journal = Journal()
+    broker = TellingBroker(journal, "a")
+    app = PyStream("shop", on_failure=FailurePolicy(error=FAIL_FAST)).with_broker(broker, poison)
+    raised: list[BaseException] = []
+
+    @app.after_startup
+    async def begin() -> None:
+        await broker.connections[-1].publisher().publish(outgoing(b"1", "poison"))
+
+    def run() -> None:
+        try:
+            anyio.run(app.serve, backend=anyio_backend[0], backend_options=anyio_backend[1])
+        except ServiceFailed as failure:
+            raised.append(failure)
+
+    thread = threading.Thread(target=run, daemon=True)
+    thread.start()
+    thread.join(SECONDS)
+    assert [str(failure) for failure in raised] == ["poison failed (handler): LookupError: poisoned"]
+    assert journal.lines[-1] == "a: close"
 
 
 @pytest.mark.promise("STOP-18")

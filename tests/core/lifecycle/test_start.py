@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable
-from typing import Any
+from collections.abc import AsyncIterator
 
 import anyio
+import anyio.lowlevel
 import pytest
-
 from pystream import FailurePolicy, PyStream, ServiceState, State, subscriber
-from pystream.errors import ConnectError, PyStreamError, ServiceFailed, SubscribeError
-from pystream.memory import MemoryBroker
+from pystream.errors import ConnectError, PluginError, SubscribeError
+
 from tests.core.lifecycle.support import (
     ASYNCIO_ONLY,
     SECONDS,
@@ -24,7 +23,6 @@ from tests.core.lifecycle.support import (
     outgoing,
     raising_at,
     soon,
-    until,
 )
 
 pytestmark = pytest.mark.anyio
@@ -134,7 +132,7 @@ async def test_failed_hook_of_the_start_unwinds(hook: str, opened: int, asynchro
         raise LookupError("no ledger")
 
     async def suspended() -> None:
-        await anyio.sleep(0)
+        await anyio.lowlevel.checkpoint()
         raise LookupError("no ledger")
 
     getattr(app, hook)(suspended if asynchronous else plain)
@@ -216,6 +214,18 @@ async def test_stray_cancellation_in_a_start_step_is_a_failed_start() -> None:
 
     assert (failure.step, failure.culprit) == ("connect", "b (memory://b)")
     assert journal.lines[-2:] == ["a: close", "state closed"]
+
+
+@pytest.mark.promise("STOP-3")
+async def test_plugin_that_is_none_is_refused_before_anything_opens() -> None:
+    """A plugin that cannot be loaded fails the start at the step `plugins`, before the state opens."""
+    journal = Journal()
+    app = PyStream("shop", plugins=[object()], state=lambda: journal("state opened"))
+    failure = await failed_start(app.with_broker(TellingBroker(journal, "a")).start())
+
+    assert (failure.step, failure.culprit) == ("plugins", "shop")
+    assert isinstance(failure.__cause__, PluginError)
+    assert journal.lines == []
 
 
 @pytest.mark.promise("STOP-3")

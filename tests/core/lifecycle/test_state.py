@@ -5,13 +5,15 @@ from __future__ import annotations
 import contextlib
 from collections.abc import AsyncIterator, Iterator
 from contextvars import ContextVar
+from functools import partial
 from types import TracebackType
 from typing import Any
 
 import anyio
+import anyio.lowlevel
 import pytest
-
 from pystream import Outcome, PyStream, ServiceState, State, ack, subscriber
+
 from tests.core.lifecycle.support import (
     SECONDS,
     Journal,
@@ -37,13 +39,13 @@ class Pool:
 
     async def __aenter__(self) -> Stock:
         self._journal("opened")
-        await anyio.sleep(0)
+        await anyio.lowlevel.checkpoint()
         return Stock()
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
-        await anyio.sleep(0)
+        await anyio.lowlevel.checkpoint()
         self._journal("closed")
 
 
@@ -51,7 +53,7 @@ def forms(journal: Journal) -> dict[str, Any]:
     """Every form of `state=`; each opens a `Stock`."""
 
     async def made() -> Stock:
-        await anyio.sleep(0)
+        await anyio.lowlevel.checkpoint()
         return Stock()
 
     async def generator() -> AsyncIterator[Stock]:
@@ -67,7 +69,7 @@ def forms(journal: Journal) -> dict[str, Any]:
     return {
         "a value": Stock(),
         "a class": Stock,
-        "a callable": lambda: Stock(),
+        "a callable": partial(Stock),
         "an async callable": made,
         "an async context manager": Pool(journal),
         "a callable that returns one": lambda: Pool(journal),

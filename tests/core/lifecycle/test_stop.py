@@ -7,10 +7,10 @@ from collections.abc import AsyncIterator
 
 import anyio
 import pytest
-
 from pystream import FAIL_FAST, FailurePolicy, Outcome, PyStream, RunningApp, ServiceState, ack, mount, subscriber
 from pystream.errors import ServiceFailed, SubscriptionEnded
-from tests.core.lifecycle.support import SECONDS, Journal, TellingBroker, outgoing, soon, until
+
+from tests.core.lifecycle.support import SECONDS, Journal, TellingBroker, failed_run, outgoing, soon, until
 
 pytestmark = pytest.mark.anyio
 
@@ -97,10 +97,12 @@ async def by_leaving(shop: Shop) -> None:
 
 
 async def by_fail_fast(shop: Shop) -> None:
-    with pytest.raises(ServiceFailed, match="poisoned"):
-        async with shop.app.start() as shop.running:
-            await shop.publish(b"3", "poison")
-            await shop.running.stopping()
+    async def body(running: RunningApp) -> None:
+        shop.running = running
+        await shop.publish(b"3", "poison")
+
+    failure, _ = await failed_run(shop.app.start(), body)
+    assert (failure.step, failure.subscription) == ("handler", "a:poison")
 
 
 async def by_run_until(shop: Shop) -> None:
@@ -108,10 +110,12 @@ async def by_run_until(shop: Shop) -> None:
 
 
 async def by_ended_subscription(shop: Shop) -> None:
-    with pytest.raises(ServiceFailed, match="no more"):
-        async with shop.app.start() as shop.running:
-            shop.first.break_stream("poison", SubscriptionEnded("no more"))
-            await shop.running.stopping()
+    async def body(running: RunningApp) -> None:
+        shop.running = running
+        shop.first.break_stream("poison", SubscriptionEnded("no more"))
+
+    failure, _ = await failed_run(shop.app.start(), body)
+    assert (failure.step, failure.subscription) == ("subscription", "a:poison")
 
 
 async def by_signal(shop: Shop) -> None:
@@ -146,7 +150,7 @@ async def test_the_steps_of_a_stop_have_one_order(trigger: object) -> None:
 
 @pytest.mark.promise("STOP-6")
 async def test_cancelled_body_aborts() -> None:
-    """A cancellation of the body goes through the same steps in a hurry: what is in hand is cancelled and given back."""
+    """A cancellation of the body takes the same steps in a hurry: what is in hand is cancelled and given back."""
     journal, begun = Journal(), anyio.Event()
     broker = TellingBroker(journal, "a")
 

@@ -95,18 +95,16 @@ def in_cancelled_scope() -> bool:
 
 
 class _AsyncioWaiter:
-    __slots__ = ("_future",)
+    __slots__ = ("_future", "woken")
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self._future: asyncio.Future[None] = loop.create_future()
+        self.woken = False
 
     def wake(self) -> None:
+        self.woken = True  # also of a sleep that is cancelled and has not noticed yet
         if not self._future.done():
             self._future.set_result(None)
-
-    @property
-    def woken(self) -> bool:
-        return self._future.done() and not self._future.cancelled()
 
     def __await__(self) -> Generator[Any, Any, None]:
         return self._future.__await__()

@@ -113,7 +113,7 @@ class ServiceFailed(PyStreamError):
     """A service that did not start, or stopped because something failed.
 
     Attributes:
-        step: Where it failed: `state`, `on_startup`, `connect`, `subscribe`,
+        step: Where it failed: `plugins`, `state`, `on_startup`, `connect`, `subscribe`,
             `after_startup`, `handler`, `subscription`, `loop`, `close` or `aborted`.
         culprit: The subscription, broker or hook that failed.
         errors: What was raised; the first is the cause.

@@ -222,17 +222,13 @@ class PulsarMessage:
             self._state = _RELEASED
             self._session.release(self)
 
-    @property
-    def raw(self) -> RawMessage:
-        """What the transport received; settlements are about this object."""
-        return self._raw
+    # What follows is for the driver of this package.
 
     @property
-    def state(self) -> str:
-        """`open`, `settled` or `released`."""
+    def _settled_as(self) -> str:
         return ("open", "settled", "released")[self._state]
 
-    def claim(self) -> bool:
+    def _claim(self) -> bool:
         """Whether this caller is the one who settles it; true once."""
         if self._state:
             return False
@@ -240,11 +236,11 @@ class PulsarMessage:
         self._state = _SETTLED
         return True
 
-    def counted(self, count: int) -> None:
+    def _counted(self, count: int) -> None:
         """From here on, `delivery_count` is `count`."""
         self._count = count
 
-    def adopt(self, raw: RawMessage) -> None:
+    def _adopt(self, raw: RawMessage) -> None:
         """Stand for another copy of the same message, and keep the count of the copy that is handled."""
-        self.counted(self.delivery_count)
+        self._counted(self.delivery_count)
         self._raw = raw

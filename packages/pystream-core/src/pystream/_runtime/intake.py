@@ -71,7 +71,8 @@ class Intake:
                 raise
 
             # Let on, a task group would swallow it, and the loop would end without a word.
-            await self._back_off(StrayCancellation("the wait for deliveries was cancelled by nobody"))
+            if self.open:
+                await self._back_off(StrayCancellation("the wait for deliveries was cancelled by nobody"))
 
     def stop(self) -> None:
         """Take nothing more: ends the wait and every pause. Synchronous, idempotent."""

@@ -134,6 +134,7 @@ class Service:
         else:
             logger.error("%s: %s failed too (%s)", self.definition.title, culprit, step, exc_info=error)
             self.failure.errors += errors
+            self.failure.args = (self.failure.step, self.failure.culprit, self.failure.errors)
 
         self.request_stop()
 

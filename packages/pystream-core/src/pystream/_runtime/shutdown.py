@@ -93,11 +93,12 @@ class Shutdown:
             return
 
         logger.warning(
-            "%s: %d of %d subscriptions had not finished when the time for the shutdown was spent (%s); "
+            "%s: %d of %d subscriptions had not finished when the %s (%s); "
             "they are cancelled, and what they have in hand goes back unsettled",
             self._service.definition.title,
             len(late),
             len(loops),
+            "shutdown was aborted" if self._aborted else "time for the shutdown was spent",
             ", ".join(subscription.name for subscription in late),
         )
         for subscription in late:

@@ -46,11 +46,11 @@ class Attempts(Defence):
         if record is None:
             return False
 
-        redelivered = message.raw.redelivery_count
+        redelivered = message._raw.redelivery_count
         if redelivered <= record.asked:
             redelivered = min(redelivered, record.failures[message.identity.index])
 
-        message.counted(redelivered + 1)
+        message._counted(redelivered + 1)
         return False
 
     def settled(self, message: PulsarMessage) -> None:
@@ -78,7 +78,7 @@ class Attempts(Defence):
     def _record(self, message: PulsarMessage) -> _Record | None:
         entry = entry_of(message)
         record = self._records.get(entry)
-        if record is None and message.raw.batch_size > 1 and message.raw.redelivery_count == 0:
+        if record is None and message._raw.batch_size > 1 and message._raw.redelivery_count == 0:
             record = self._records[entry] = _Record()
 
         return record

@@ -77,7 +77,7 @@ class InHand(Defence):
         mark = self._mark(message)
         twin = bucket.get(mark)
         if twin is not None:
-            twin.adopt(message.raw)
+            twin._adopt(message._raw)
             return True
 
         bucket[mark] = message

@@ -89,7 +89,7 @@ class Neighbours(Defence):
             self._watch.begin(entry, _COMPLETE)
 
     def held(self, message: PulsarMessage, delay: float) -> None:
-        size = message.raw.batch_size
+        size = message._raw.batch_size
         if size < 2:
             return
 

@@ -39,7 +39,7 @@ def check_retry(source: PulsarSubscription, message: PulsarMessage) -> None:
             f"{source.topic.persistence} topic messages are retried in place"
         )
 
-    if message.raw.chunked:
+    if message._raw.chunked:
         raise SettlementUnsupported(
             f"message {message.id} of {message.topic} came in chunks, and Pulsar does not deliver these again on "
             "request; it is retried in place"

@@ -158,7 +158,9 @@ class Session:
             nobody_awaited: Called once, perhaps at once, when nothing is awaited any more.
         """
         waiting = {*queued, *self._nacks.waiting()}
-        self._awaited = {message for message in self._in_hand if message not in waiting and message.state != "released"}
+        self._awaited = {
+            message for message in self._in_hand if message not in waiting and message._settled_as != "released"
+        }
         self._nobody_awaited = nobody_awaited
         self._refresh()
         self._check_awaited()
@@ -181,14 +183,14 @@ class Session:
                 "and the server will deliver it again"
             )
 
-        before = message.state
-        if not message.claim():
+        before = message._settled_as
+        if not message._claim():
             raise SettlementError(f"message {message.id} of {message.topic} was {before} before")
 
     def _settle(self, message: PulsarMessage) -> None:
         self._in_hand.remove(message)
         try:
-            self.acknowledge(message.raw)
+            self.acknowledge(message._raw)
         finally:
             for defence in self._defences:
                 defence.settled(message)
@@ -221,7 +223,7 @@ class Session:
 
     def _nack(self, message: PulsarMessage) -> bool:
         try:
-            self._consumer.nack(message.raw)
+            self._consumer.nack(message._raw)
         except PyStreamError as error:
             _log.warning("message %s of %s was not asked for again: %s", message.id, message.topic, error)
             self._nacks.held(message, _NACK_AGAIN)
@@ -232,7 +234,7 @@ class Session:
 
     def _acknowledge_copy(self, message: PulsarMessage) -> None:
         try:
-            self.acknowledge(message.raw)
+            self.acknowledge(message._raw)
         except PyStreamError as error:
             _log.warning("a copy of message %s of %s was not acknowledged: %s", message.id, message.topic, error)
 

@@ -7,13 +7,17 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from pystream_testing.pulsar.embedded import EmbeddedPulsar
-from pystream_testing.pulsar.errors import EmbeddedServerError, EmbeddedServerMissing
+from pystream_testing.pulsar._embedded import EmbeddedPulsar as EmbeddedPulsar
+from pystream_testing.pulsar._errors import EmbeddedServerError as EmbeddedServerError
+from pystream_testing.pulsar._errors import EmbeddedServerMissing as EmbeddedServerMissing
 
 if TYPE_CHECKING:
-    from pystream_testing.pulsar.fixtures import pulsar_server
+    from pystream_testing.pulsar._fixtures import pulsar_server as pulsar_server
 
 __all__ = ["EmbeddedPulsar", "EmbeddedServerError", "EmbeddedServerMissing", "pulsar_server"]
+
+for _public in (EmbeddedPulsar, EmbeddedServerError, EmbeddedServerMissing):
+    _public.__module__ = __name__  # tracebacks and references name the path that is promised
 
 
 def __getattr__(name: str) -> Any:
@@ -21,6 +25,6 @@ def __getattr__(name: str) -> Any:
     if name != "pulsar_server":
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
-    from pystream_testing.pulsar.fixtures import pulsar_server
+    from pystream_testing.pulsar._fixtures import pulsar_server
 
     return pulsar_server

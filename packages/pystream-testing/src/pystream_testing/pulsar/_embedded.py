@@ -10,9 +10,10 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
-from pystream_testing.pulsar.binary import find_binary
-from pystream_testing.pulsar.errors import EmbeddedServerError
-from pystream_testing.pulsar.handshake import answers
+from pystream_testing.pulsar._binary import find_binary
+from pystream_testing.pulsar._errors import EmbeddedServerError
+from pystream_testing.pulsar._handshake import answers
+from pystream_testing.pulsar._watcher import Watcher
 
 __all__ = ["EmbeddedPulsar"]
 
@@ -40,6 +41,7 @@ class EmbeddedPulsar:
         self._start_timeout = start_timeout
         self._directory: tempfile.TemporaryDirectory[str] | None = None
         self._process: subprocess.Popen[bytes] | None = None
+        self._watcher: Watcher | None = None
         self._port = 0
 
     @property
@@ -98,7 +100,9 @@ class EmbeddedPulsar:
         # Between finding a free port and listening on it, somebody else may take it.
         for attempt in range(_ATTEMPTS):
             self._port = _free_port()
+            self._end()  # the server of the attempt before
             self._process = _spawn(binary, directory, self._port)
+            self._watcher = Watcher(self._process.pid, directory)
             if self._wait_until_ready(self._process):
                 return
 
@@ -125,13 +129,19 @@ class EmbeddedPulsar:
         return False
 
     def _stop(self) -> None:
-        process, self._process = self._process, None
-        if process is not None:
-            _end(process)
-
+        self._end()
         directory, self._directory = self._directory, None
         if directory is not None:
             directory.cleanup()
+
+    def _end(self) -> None:
+        watcher, self._watcher = self._watcher, None
+        if watcher is not None:
+            watcher.dismiss()
+
+        process, self._process = self._process, None
+        if process is not None:
+            _terminate(process)
 
 
 def _spawn(binary: Path, directory: Path, port: int) -> subprocess.Popen[bytes]:
@@ -161,7 +171,7 @@ def _free_port() -> int:
     return port
 
 
-def _end(process: subprocess.Popen[bytes]) -> None:
+def _terminate(process: subprocess.Popen[bytes]) -> None:
     process.terminate()
     try:
         process.wait(_STOP_TIMEOUT)

@@ -7,7 +7,7 @@ import platform
 import sys
 from pathlib import Path
 
-from pystream_testing.pulsar.errors import EmbeddedServerMissing
+from pystream_testing.pulsar._errors import EmbeddedServerMissing
 
 __all__ = ["find_binary"]
 

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from pystream_testing.pulsar.embedded import EmbeddedPulsar
+from pystream_testing.pulsar._embedded import EmbeddedPulsar
 
 __all__ = ["pulsar_server"]
 
