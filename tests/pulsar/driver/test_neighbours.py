@@ -12,7 +12,7 @@ pytestmark = pytest.mark.anyio
 
 def indices(messages: list[PulsarMessage]) -> list[int]:
     """Which messages of their batch these are."""
-    return [message.identity.index for message in messages]
+    return [message.identity.batch_index for message in messages]
 
 
 def session_is_fast(stream: Stream) -> bool:
@@ -32,7 +32,7 @@ async def test_settled_neighbours_are_not_handled_again() -> None:
     stream.clock.advance(1)
     copies = batch(0, 1, 2, 3, count=1)
     (again,) = stream.bring(*copies)
-    assert again.identity.index == 0
+    assert again.identity.batch_index == 0
     assert stream.consumer.acked[3:] == copies[1:]
     await again.ack()
     assert stream.consumer.acked[6:] == copies[:1]

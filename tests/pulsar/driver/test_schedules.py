@@ -94,7 +94,7 @@ class Handler:
         if message is None:
             return
 
-        name = (message.identity.entry, message.identity.index)
+        name = (message.identity.entry, message.identity.batch_index)
         assert name not in self.in_hand, f"{name} is handled twice at once"
         assert self.disturbed or name not in self.done, f"{name} is handled again"
         assert 1 <= message.delivery_count <= self.most(name)

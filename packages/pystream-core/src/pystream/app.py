@@ -19,7 +19,7 @@ from pystream.errors import ConfigurationError, RegistrationError, ServiceFailed
 from pystream.failures import FailurePolicy
 from pystream.health import Health
 from pystream.parameters import MISSING
-from pystream.protocols import Broker
+from pystream.protocols import Broker, PublishPolicy
 from pystream.publishing import Out
 from pystream.router import Mountable, Router, as_mount
 from pystream.subscriber import Mount
@@ -74,11 +74,12 @@ class RunningApp:
         if self._service.failure is not None:
             raise self._service.failure
 
-    def publisher(self, broker: type | str | None = None) -> Out[Any]:
+    def publisher(self, broker: type | str | None = None, *, policy: PublishPolicy | None = None) -> Out[Any]:
         """A publisher over one of the app's brokers.
 
         Args:
             broker: The broker's label or class; needed where there are several.
+            policy: How it publishes, as the broker's own policy class says; none for the broker's default.
 
         Raises:
             ConfigurationError: No broker, or more than one, is meant.
@@ -92,7 +93,7 @@ class RunningApp:
             or (isinstance(broker, type) and isinstance(mounted.broker, broker))
         ]
         if len(found) == 1:
-            return Out(found[0].publisher())
+            return Out(found[0].publisher(policy))
 
         names = ", ".join(mounted.name for mounted, _ in connected) or "none"
         wanted = "one broker" if broker is None else broker.__name__ if isinstance(broker, type) else repr(broker)
@@ -119,6 +120,11 @@ class PyStream:
         shutdown_timeout: Seconds that a stop waits for deliveries in hand and tracked tasks, 0 or
             more; none waits for all. At least a tenth of it is kept for the tasks.
         layers: Not there yet; refused.
+
+    Attributes:
+        title: As given.
+        version: As given.
+        shutdown_timeout: As given.
 
     Raises:
         ConfigurationError: A value is out of its range.
@@ -157,7 +163,7 @@ class PyStream:
         self._end: Literal["fail", "log"] = on_subscription_end
         self._max_tracked = max_tracked
         self._hook_timeout = hook_timeout
-        self._shutdown_timeout = shutdown_timeout
+        self.shutdown_timeout = shutdown_timeout
         self._brokers: list[MountedBroker] = []
         self._hooks: dict[str, list[Callable[..., Any]]] = {name: [] for name in HOOKS}
 
@@ -302,7 +308,7 @@ class PyStream:
             on_subscription_end=self._end,
             max_tracked=self._max_tracked,
             hook_timeout=self._hook_timeout,
-            shutdown_timeout=self._shutdown_timeout if shutdown_timeout is None else shutdown_timeout,
+            shutdown_timeout=self.shutdown_timeout if shutdown_timeout is None else shutdown_timeout,
         )
 
     def _mounts(self, handler: Mountable | Router) -> list[tuple[Mount, FailurePolicy]]:

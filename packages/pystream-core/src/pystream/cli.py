@@ -120,7 +120,7 @@ def _timeout(app: PyStream, given: float | None) -> float:
         return given
 
     # A process that is told to stop is killed by its supervisor before long; a library call is not.
-    return _SHUTDOWN_TIMEOUT if app._shutdown_timeout is None else app._shutdown_timeout
+    return _SHUTDOWN_TIMEOUT if app.shutdown_timeout is None else app.shutdown_timeout
 
 
 def _check_backend(backend: Backend) -> None:

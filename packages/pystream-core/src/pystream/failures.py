@@ -73,6 +73,7 @@ ErrorRule: TypeAlias = "Verdict | Mapping[type[Exception], Verdict] | Callable[[
 """For every exception, per class (the nearest in the exception's MRO), or by a function of exception and attempt."""
 
 DecodeRule: TypeAlias = "Outcome | FailFast"
+"""For every delivery that cannot be read."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

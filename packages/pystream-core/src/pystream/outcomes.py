@@ -16,7 +16,10 @@ from pystream.errors import ConfigurationError
 __all__ = ["Outcome", "OutcomeKind", "Settle", "ack", "drop", "retry", "retry_after"]
 
 OutcomeKind: TypeAlias = Literal["ack", "retry", "drop"]
+"""What an outcome does: acknowledge, have it delivered again, or reject."""
+
 Continuation: TypeAlias = "tuple[Callable[..., Any], tuple[Any, ...]]"
+"""A function and its arguments, called after the settlement."""
 
 
 @dataclass(frozen=True, slots=True, repr=False)

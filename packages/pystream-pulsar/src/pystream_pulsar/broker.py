@@ -271,4 +271,9 @@ def _consumer_spec(source: PulsarSubscription, mounting: Mounting) -> ConsumerSp
 
 
 def _producer_spec(topic: PulsarTopic, policy: PulsarPublishPolicy) -> ProducerSpec:
-    return ProducerSpec(topic=topic.full_name, send_timeout=policy.send_timeout, max_pending=policy.max_pending)
+    return ProducerSpec(
+        topic=topic.full_name,
+        send_timeout=policy.send_timeout,
+        max_pending=policy.max_pending,
+        batching=policy.batching,
+    )

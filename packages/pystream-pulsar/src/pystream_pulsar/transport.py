@@ -35,13 +35,13 @@ class Identity(NamedTuple):
         topic: The full topic name, with `-partition-N` where there is one.
         ledger: The ledger's number.
         entry: The entry in the ledger.
-        index: The place in the producer batch, or -1 outside one.
+        batch_index: The place in the producer batch, or -1 outside one.
     """
 
     topic: str
     ledger: int
     entry: int
-    index: int
+    batch_index: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,11 +92,13 @@ class ProducerSpec:
         topic: A full topic name.
         send_timeout: Seconds until an unconfirmed send fails.
         max_pending: The most sends the client holds unconfirmed.
+        batching: Whether sends that overlap share an entry.
     """
 
     topic: str
     send_timeout: float
     max_pending: int
+    batching: bool = True
 
 
 class RawMessage(Protocol):
@@ -156,8 +158,8 @@ class TransportConsumer(Protocol):
         """Up to `room` (1 or more) messages, without waiting.
 
         Fewer than `room` means armed: `wake` is called once, from any thread and perhaps in
-        line, when a message has come, which the next pull brings. Never raises: a consumer
-        that failed or was closed is told by `failure`.
+        line, when a message has come, which the next pull brings, or when nothing will come
+        any more. Never raises: a consumer that failed or was closed is told by `failure`.
         """
 
     @property

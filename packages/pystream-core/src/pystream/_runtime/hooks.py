@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import logging
 from typing import Any
 
@@ -17,7 +18,7 @@ logger = logging.getLogger("pystream.hooks")
 async def call(hook: Hook, event: ServiceEvent) -> None:
     """Call one hook; raises what it raises."""
     result: Any = hook.fn(event) if hook.takes_event else hook.fn()
-    if hook.is_async:
+    if inspect.isawaitable(result):  # also of a plain function that wraps a coroutine function
         await result
 
 

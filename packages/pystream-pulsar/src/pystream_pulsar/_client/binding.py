@@ -83,7 +83,7 @@ def producer_configuration(spec: ProducerSpec) -> Any:
     configuration.send_timeout_millis(max(1, round(spec.send_timeout * 1000)))
     configuration.max_pending_messages(spec.max_pending)
     configuration.block_if_queue_full(False)
-    configuration.batching_enabled(True)
+    configuration.batching_enabled(spec.batching)
     configuration.batching_max_publish_delay_ms(0)
     configuration.batching_type(_pulsar.BatchingType.KeyBased)
     configuration.partitions_routing_mode(_pulsar.PartitionsRoutingMode.RoundRobinDistribution)

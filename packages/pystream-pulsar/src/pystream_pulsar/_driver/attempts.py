@@ -48,7 +48,7 @@ class Attempts(Defence):
 
         redelivered = message._raw.redelivery_count
         if redelivered <= record.asked:
-            redelivered = min(redelivered, record.failures[message.identity.index])
+            redelivered = min(redelivered, record.failures[message.identity.batch_index])
 
         message._counted(redelivered + 1)
         return False
@@ -59,14 +59,14 @@ class Attempts(Defence):
 
         record = self._records.get(entry_of(message))
         if record is not None:
-            record.failures.pop(message.identity.index, None)
+            record.failures.pop(message.identity.batch_index, None)
 
     def asked_back(self, burst: Sequence[PulsarMessage]) -> None:
         entries: set[Entry] = set()
         for message in burst:
             record = self._record(message)
             if record is not None:
-                record.failures[message.identity.index] += 1
+                record.failures[message.identity.batch_index] += 1
                 entries.add(entry_of(message))
 
         for entry in entries:  # the client joins the requests of one burst into one per entry

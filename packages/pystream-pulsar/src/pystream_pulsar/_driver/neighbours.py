@@ -66,7 +66,7 @@ class Neighbours(Defence):
         if note is None:
             return False
 
-        index = message.identity.index
+        index = message.identity.batch_index
         note.received = max(note.received, index)
         if note.settled is None:
             self._received_so_far(entry_of(message), note)
@@ -83,7 +83,7 @@ class Neighbours(Defence):
         if note is None or note.settled is None:
             return
 
-        note.settled.add(message.identity.index)
+        note.settled.add(message.identity.batch_index)
         entry = entry_of(message)
         if note.complete and entry in self._watch:
             self._watch.begin(entry, _COMPLETE)
@@ -121,7 +121,7 @@ class Neighbours(Defence):
         return self._notes.get(entry_of(message)) if self._notes else None
 
     def _look(self, entry: Entry, note: Note, message: PulsarMessage) -> None:
-        note.received = max(note.received, message.identity.index, self._received.highest(entry))
+        note.received = max(note.received, message.identity.batch_index, self._received.highest(entry))
 
     def _received_so_far(self, entry: Entry, note: Note) -> None:
         if note.received == note.size - 1:

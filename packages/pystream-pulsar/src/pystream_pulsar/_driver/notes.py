@@ -72,6 +72,6 @@ def indices_by_entry(messages: Iterable[PulsarMessage]) -> defaultdict[Entry, se
     """The indices of these messages, by entry."""
     indices: defaultdict[Entry, set[int]] = defaultdict(set)
     for message in messages:
-        indices[entry_of(message)].add(message.identity.index)
+        indices[entry_of(message)].add(message.identity.batch_index)
 
     return indices

@@ -91,10 +91,10 @@ class Received:
         self._messages = 0
 
     def _note(self, identity: Identity) -> None:
-        if identity.index < 0:
+        if identity.batch_index < 0:
             return
 
-        entry, index = identity[:3], identity.index
+        entry, index = identity[:3], identity.batch_index
         self._highest[entry] = max(index, self._highest.pop(entry, -1))
         if len(self._highest) > _ENTRIES:
             self._highest.popitem(last=False)
