@@ -15,7 +15,7 @@ from anyio.lowlevel import checkpoint
 from hypothesis import find, given, settings
 from hypothesis import strategies as st
 from hypothesis.errors import NoSuchExample
-from pystream import Context, FailurePolicy, Outcome, by_key, drop, retry
+from pystream import Context, FailurePolicy, Outcome, PyStream, by_key, drop, mount, retry
 from pystream._runtime.forms import Form, lanes
 from pystream._runtime.forms.lanes import Lanes
 from pystream._runtime.forms.pool import Pool
@@ -23,11 +23,12 @@ from pystream._runtime.forms.sequential import Sequential
 from pystream._runtime.intake import Intake
 from pystream._runtime.starter import Start
 from pystream.failures import FAIL_FAST
+from pystream.memory import MemoryBroker
 from pystream.protocols import GAP, Delivery
 from pystream.subscriber import ByKey
 
 from tests.core.rig import Rig, rig
-from tests.core.scripted import DelayableDelivery, ScriptedDelivery, ScriptedSource
+from tests.core.scripted import DelayableDelivery, Journal, ScriptedDelivery, ScriptedSource
 
 _ROUNDS = 600  # what a schedule can need, many times over
 
@@ -330,10 +331,63 @@ def _run(backend: Any, function: Callable[..., Any], *args: Any) -> Any:
 def test_a_form_keeps_its_promises_under_any_schedule(anyio_backend: Any, workers: Any) -> None:
     """Bounds, order, liveness and the drain law hold for random arrivals, keys, durations, failures and stops."""
 
-    @settings(max_examples=200 if anyio_backend[0] == "asyncio" and not anyio_backend[1]["use_uvloop"] else 60)
+    @settings(max_examples=200 if anyio_backend[0] == "asyncio" and not anyio_backend[1]["use_uvloop"] else 40)
     @given(schedules)
     def holds(schedule: Schedule) -> None:
         check(schedule, _run(anyio_backend, play, schedule, workers), workers)
+
+    holds()
+
+
+async def _stop_and_go_on(keys: list[str | None], stop_at: int, suspensions: list[int], workers: Any) -> list[int]:
+    """Stop a service on the memory broker once so many are handled, start it again; what was handled, in order."""
+    handled: list[int] = []
+    progress = Journal()
+
+    async def handler(body: bytes) -> None:
+        index = int(body)
+        for _ in range(suspensions[index]):
+            await checkpoint()
+
+        handled.append(index)
+        progress.add(str(index))
+
+    broker = MemoryBroker()
+    app = PyStream("shop").with_broker(broker, mount(handler, "orders", workers=workers))
+    async with app.start() as running:
+        out = running.publisher()
+        for index, key in enumerate(keys):
+            await out.publish(str(index).encode(), "orders", key=key and Key(key))
+
+        await progress.until(lambda: len(handled) >= stop_at)
+
+    async with app.start():
+        await progress.until(lambda: len(handled) >= len(keys))
+
+    assert broker.stored("orders") == 0
+    return handled
+
+
+@pytest.mark.promise("DISPATCH-5", "DISPATCH-6")
+@pytest.mark.parametrize("workers", _FORMS)
+def test_a_stop_at_any_moment_loses_and_repeats_nothing(anyio_backend: Any, workers: Any) -> None:
+    """Over the memory broker, a stop and a new start handle every message exactly once, in the promised order."""
+
+    @settings(max_examples=12)
+    @given(st.data())
+    def holds(data: st.DataObject) -> None:
+        keys = data.draw(st.lists(st.sampled_from([None, "a", "b", "c"]), min_size=1, max_size=20))
+        stop_at = data.draw(st.integers(0, len(keys)))
+        suspensions = data.draw(st.lists(st.integers(0, 3), min_size=len(keys), max_size=len(keys)))
+        handled = _run(anyio_backend, _stop_and_go_on, keys, stop_at, suspensions, workers)
+
+        assert sorted(handled) == list(range(len(keys)))
+        if workers == 1:
+            assert handled == sorted(handled)
+        elif isinstance(workers, ByKey):
+            for key in "abc":
+                mine = [index for index in handled if keys[index] == key]
+                assert mine == sorted(mine)
 
     holds()
 

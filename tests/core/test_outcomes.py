@@ -186,6 +186,18 @@ async def test_a_continuation_follows_the_settlement(outcome: Outcome, line: str
             assert calls == [(name, args or (1,), [line])]
 
 
+@pytest.mark.promise("SETTLE-3", "SETTLE-4")
+@pytest.mark.anyio
+@pytest.mark.parametrize("says", [_raising, _raising_in_groups], ids=["raised", "in groups"])
+async def test_a_raised_outcome_keeps_its_continuation(says: Any) -> None:
+    """What follows the settlement runs once also where the outcome was raised."""
+    calls: list[int] = []
+    async with rig(says(drop().and_after(calls.append, 1)), ScriptedDelivery("1")) as running:
+        await running.ends(1)
+
+    assert (running.lines, calls) == (["reject 1"], [1])
+
+
 @pytest.mark.promise("SETTLE-4")
 @pytest.mark.anyio
 async def test_a_second_continuation_replaces_the_first() -> None:

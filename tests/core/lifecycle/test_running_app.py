@@ -126,15 +126,26 @@ async def test_exception_of_the_body_goes_before_a_failure_of_the_service() -> N
 @pytest.mark.promise("STOP-16")
 @ASYNCIO_ONLY
 async def test_stray_cancellation_of_the_body_comes_out() -> None:
-    """A body that awaits a task which was cancelled raises CancelledError; it is not swallowed on the way."""
+    """A body that awaits a task which was cancelled raises CancelledError; it is no abort, and is not swallowed."""
+    begun, handled = anyio.Event(), anyio.Event()
+
+    @subscriber("orders")
+    async def handle(payload: bytes) -> None:
+        begun.set()
+        await anyio.sleep(0.01)
+        handled.set()
 
     async def body(running: RunningApp) -> None:
+        await running.publisher("b").publish(b"1", "orders")
+        await soon(begun)
         task = asyncio.get_running_loop().create_task(asyncio.sleep(60))
         task.cancel()
         await task
 
     with pytest.raises(asyncio.CancelledError):
-        await failed_run(strict().start(), body)
+        await failed_run(strict().with_broker(MemoryBroker("b"), handle, label="b").start(), body)
+
+    assert handled.is_set()
 
 
 @pytest.mark.promise("STOP-16")

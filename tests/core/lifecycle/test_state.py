@@ -204,6 +204,9 @@ async def test_state_is_closed_after_the_tasks_that_may_use_it() -> None:
         try:
             await anyio.sleep_forever()
         finally:
+            with anyio.CancelScope(shield=True):
+                await anyio.sleep(0.01)
+
             journal("task ended")
 
     @subscriber("orders")

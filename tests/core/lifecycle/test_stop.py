@@ -183,6 +183,17 @@ async def test_cancelled_body_aborts() -> None:
     assert running.health.state is ServiceState.STOPPED
 
 
+@pytest.mark.promise("STOP-6")
+async def test_abort_after_the_end_changes_nothing() -> None:
+    """A second signal that comes when the last step is over does not make a clean stop an aborted one."""
+    async with PyStream("shop").start() as running:
+        await running.shutdown()
+        running._service.abort(signal.SIGINT)
+        await running.shutdown()
+
+    assert running.health.state is ServiceState.STOPPED
+
+
 @pytest.mark.promise("STOP-5")
 async def test_stop_requested_twice_runs_its_steps_once() -> None:
     """Two concurrent shutdowns, and the leaving after them, are one stop."""

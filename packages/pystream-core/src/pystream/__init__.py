@@ -12,7 +12,7 @@ from pystream.errors import PyStreamError, ServiceAborted, ServiceFailed
 from pystream.failures import FAIL_FAST, Backoff, FailurePolicy
 from pystream.headers import Headers
 from pystream.health import Health, ServiceState
-from pystream.hookspecs import hookimpl
+from pystream.hookspecs import ServiceEvent, Settled, hookimpl
 from pystream.outcomes import Outcome, Settle, ack, drop, retry, retry_after
 from pystream.parameters import Header
 from pystream.plugins import broker
@@ -35,9 +35,11 @@ __all__ = [
     "Router",
     "RunningApp",
     "ServiceAborted",
+    "ServiceEvent",
     "ServiceFailed",
     "ServiceState",
     "Settle",
+    "Settled",
     "State",
     "ack",
     "broker",

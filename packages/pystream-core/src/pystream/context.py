@@ -51,7 +51,7 @@ class Context:
 
     def __init__(self, delivery: Delivery, subscription: str, reruns: int = 0) -> None:
         self._delivery = delivery
-        self.subscription = subscription
+        self.subscription: str = subscription
         self._reruns = reruns
         self._headers: Headers | None = None
 

@@ -122,7 +122,7 @@ class ServiceFailed(PyStreamError):
     def __init__(self, step: str, culprit: str, errors: Sequence[BaseException]) -> None:
         self.step = step
         self.culprit = culprit
-        self.errors = tuple(errors)
+        self.errors: tuple[BaseException, ...] = tuple(errors)
         super().__init__(step, culprit, self.errors)
 
     @property

@@ -80,7 +80,7 @@ class HealthBoard:
     """Writes a `Health`; the runtime's side of it."""
 
     def __init__(self) -> None:
-        self.view = Health()
+        self.view: Health = Health()
 
     def phase(self, state: ServiceState, reason: str | None = None) -> None:
         """The service has entered a state."""

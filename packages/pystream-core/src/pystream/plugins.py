@@ -192,12 +192,17 @@ def _shown(url: str) -> str:
     return f"{scheme}://{'***' if hidden else ''}{at}{address}"
 
 
+_SHORT = 3  # letters of a user name or password that are hidden only where they stand alone
+
+
 def _redact(text: str, url: str) -> tuple[str, bool]:
     """The text without the URL's user info, and whether it was in there."""
     clean = text.replace(url, _shown(url))
     secrets = _secrets(url)
     for secret in sorted(secrets, key=len, reverse=True):
-        clean = clean.replace(secret, "***")
+        # A short one is found within ordinary words, too: there it shows nothing.
+        pattern = re.escape(secret) if len(secret) > _SHORT else rf"(?<!\w){re.escape(secret)}(?!\w)"
+        clean = re.sub(pattern, "***", clean)
 
     return clean, bool(secrets) and clean != text
 

@@ -6,7 +6,7 @@ import logging
 import re
 from collections.abc import Mapping
 from threading import get_ident
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, ClassVar
 
 from pystream.protocols import RetryKind
 
@@ -32,12 +32,14 @@ class PulsarMessage:
 
     Attributes:
         payload: The body.
+        decode_error: None: a Pulsar message always has a readable frame.
     """
 
     # `_identity` and `_count` stay unset until somebody asks: two stores less per message.
     __slots__ = ("_count", "_identity", "_raw", "_session", "_state", "payload")
 
     payload: bytes
+    decode_error: ClassVar[Exception | None] = None
     _count: int
     _identity: Identity
 
@@ -127,11 +129,6 @@ class PulsarMessage:
             return self._count
         except AttributeError:
             return self._raw.redelivery_count + 1
-
-    @property
-    def decode_error(self) -> Exception | None:
-        """None: a Pulsar message always has a readable frame."""
-        return None
 
     @property
     def retry(self) -> RetryKind | None:

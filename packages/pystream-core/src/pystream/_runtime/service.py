@@ -41,9 +41,9 @@ class Service:
 
     def __init__(self, definition: Definition) -> None:
         self.definition = definition
-        self.board = HealthBoard()
+        self.board: HealthBoard = HealthBoard()
         self.failure: ServiceFailed | None = None
-        self.startup = Startup(self)
+        self.startup: Startup = Startup(self)
         self._shutdown: Shutdown | None = None
         self._stop_requested = anyio.Event()
         self._opening = anyio.CancelScope()

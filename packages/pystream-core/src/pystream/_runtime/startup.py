@@ -36,7 +36,7 @@ class Startup:
 
     def __init__(self, service: Service) -> None:
         self._service = service
-        self.hooks = _hooks.HookTable()
+        self.hooks: _hooks.HookTable = _hooks.HookTable()
         self.brokers: list[tuple[MountedBroker, ConnectedBroker]] = []
         self.subscriptions: list[tuple[MountedBroker, Subscription]] = []
         self.loops: list[Subscription] = []

@@ -17,6 +17,7 @@ from typing import TypeAlias
 
 from pystream_pulsar._driver.defence import Defence
 from pystream_pulsar.message import PulsarMessage
+from pystream_pulsar.transport import RawMessage
 
 __all__ = ["InHand", "Table"]
 
@@ -71,6 +72,17 @@ class InHand(Defence):
             del self.table[message.payload]
 
         return True
+
+    def holds(self, raw: RawMessage) -> bool:
+        """Whether the message that `raw` stands for is in hand."""
+        found = self.table.get(raw.payload)
+        if found is None:
+            return False
+
+        if isinstance(found, dict):
+            return any(message._raw is raw for message in found.values()) if not self._adopts else raw.identity in found
+
+        return found._raw is raw or (self._adopts and found.identity == raw.identity)
 
     def _collided(self, message: PulsarMessage, found: PulsarMessage | Bucket) -> bool:
         bucket = found if isinstance(found, dict) else {self._mark(found): found}

@@ -11,10 +11,11 @@ entry is looked up, once.
 from __future__ import annotations
 
 from collections import OrderedDict, deque
-from collections.abc import Container, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from itertools import chain
 
 from pystream_pulsar._driver.defence import Entry
+from pystream_pulsar._driver.in_hand import InHand
 from pystream_pulsar.transport import Identity, RawMessage
 
 __all__ = ["Received"]
@@ -31,12 +32,12 @@ class Received:
     handled once more, and none is lost.
 
     Args:
-        in_hand: The payloads of the messages in hand.
+        in_hand: The messages in hand.
     """
 
     __slots__ = ("_bytes", "_highest", "_in_hand", "_messages", "_pulls")
 
-    def __init__(self, in_hand: Container[bytes]) -> None:
+    def __init__(self, in_hand: InHand) -> None:
         self._in_hand = in_hand
         self._pulls: deque[tuple[int, Sequence[RawMessage]]] = deque()
         self._bytes = 0
@@ -69,9 +70,9 @@ class Received:
         size, raws = self._pulls.popleft()
         self._bytes -= size
         self._messages -= len(raws)
-        in_hand = self._in_hand
+        in_hand, payloads = self._in_hand, self._in_hand.table
         for place, raw in enumerate(raws):
-            if raw.payload in in_hand and raw.batch_size > 1:
+            if raw.payload in payloads and in_hand.holds(raw) and raw.batch_size > 1:
                 self._note_rest(chain(raws[place:], *(later for _, later in self._pulls)))
 
     def _note_rest(self, raws: Iterable[RawMessage]) -> None:

@@ -75,7 +75,7 @@ class Session:
         self._home = home
         self._nacks = Nacks(clock, self._ask_back)
         self._in_hand = InHand(adopts=source.topic.persistent)
-        self._received = Received(self._in_hand.table)
+        self._received = Received(self._in_hand)
         self._neighbours = Neighbours(
             clock,
             in_hand=self._in_hand,
