@@ -140,7 +140,7 @@ async def test_a_delay_that_the_broker_cannot_hold_is_waited_for() -> None:
     assert running.lines == ["requeue 1"]
 
 
-@pytest.mark.promise("SETTLE-1", "STOP-20")
+@pytest.mark.promise("SETTLE-1", "DISPATCH-6")
 @pytest.mark.anyio
 async def test_a_stop_ends_that_wait_and_gives_the_delivery_back() -> None:
     """A stop during such a wait leaves the delivery unsettled, given back once."""

@@ -118,7 +118,7 @@ async def test_a_delivery_may_override_the_sources_kind_of_retry() -> None:
     assert running.lines == ["requeue 1"]
 
 
-@pytest.mark.promise("RETRY-7", "STOP-20")
+@pytest.mark.promise("RETRY-7", "DISPATCH-6")
 @pytest.mark.anyio
 @pytest.mark.parametrize("how", ["stop", "cancel"])
 async def test_a_stop_during_the_wait_gives_the_delivery_back(how: str) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import signal
 from collections.abc import AsyncIterator
 
@@ -10,7 +11,7 @@ import pytest
 from pystream import FAIL_FAST, FailurePolicy, Outcome, PyStream, RunningApp, ServiceState, ack, mount, subscriber
 from pystream.errors import ServiceFailed, SubscriptionEnded
 
-from tests.core.lifecycle.support import SECONDS, Journal, TellingBroker, failed_run, outgoing, soon, until
+from tests.core.lifecycle.support import ASYNCIO_ONLY, SECONDS, Journal, TellingBroker, failed_run, outgoing, soon, until
 
 pytestmark = pytest.mark.anyio
 
@@ -181,6 +182,71 @@ async def test_cancelled_body_aborts() -> None:
     assert journal.lines[2:] == ["on_shutdown", "cleaned up", "a: close orders", "a: close", "after_shutdown"]
     assert broker.memory.stored("orders") == 1
     assert running.health.state is ServiceState.STOPPED
+
+
+def stuck(broker: TellingBroker) -> tuple[PyStream, anyio.Event]:
+    """A service whose handler never ends, and what is set once it has begun."""
+    begun = anyio.Event()
+
+    @subscriber("orders")
+    async def handle(payload: bytes) -> None:
+        begun.set()
+        await anyio.sleep_forever()
+
+    return PyStream("shop").with_broker(broker, handle), begun
+
+
+@pytest.mark.promise("STOP-6")
+@pytest.mark.parametrize("way", ["leaving", "run_until", "serve"])
+async def test_cancellation_while_a_stop_waits_aborts(way: str) -> None:
+    """A stop without a limit that waits for a handler is aborted by a cancellation from outside."""
+    broker = TellingBroker(Journal(), "a")
+    app, begun = stuck(broker)
+    scope = anyio.CancelScope()
+    stopping = anyio.Event()
+    app.on_shutdown(stopping.set)
+
+    @app.after_startup
+    async def begin() -> None:
+        await broker.connections[-1].publisher().publish(outgoing(b"1"))
+        await soon(begun)
+
+    async def cancel() -> None:
+        await begun.wait()
+        if way == "serve":
+            signal.raise_signal(signal.SIGTERM)
+
+        await soon(stopping)
+        scope.cancel()
+
+    with anyio.fail_after(SECONDS):
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(cancel)
+            with scope:
+                if way == "leaving":
+                    async with app.start():
+                        pass
+                elif way == "run_until":
+                    await app.run_until(begun)
+                else:
+                    await app.serve()
+
+    assert scope.cancelled_caught
+    assert broker.memory.stored("orders") == 1
+
+
+@pytest.mark.promise("STOP-6")
+@ASYNCIO_ONLY
+async def test_timeout_of_the_loop_while_a_stop_waits_aborts() -> None:
+    """asyncio's own cancellation does the same to a stop that waits."""
+    broker = TellingBroker(Journal(), "a")
+    app, begun = stuck(broker)
+    with pytest.raises(TimeoutError):
+        async with asyncio.timeout(0.05), app.start() as running:
+            await running.publisher().publish(b"1", "orders")
+            await soon(begun)
+
+    assert broker.memory.stored("orders") == 1
 
 
 @pytest.mark.promise("STOP-6")

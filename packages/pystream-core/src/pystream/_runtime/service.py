@@ -61,8 +61,8 @@ class Service:
         Raises:
             ServiceFailed: The start failed. What the body raises comes out as it is.
 
-        Cancel safety: a cancellation aborts the service: what is in hand is cancelled and
-        given back, hooks and brokers get a second each.
+        Cancel safety: a cancellation, also while the stop goes on, aborts the service: what is
+        in hand is cancelled and given back, hooks and brokers get a second each.
         """
         raised: BaseException | None = None
         async with anyio.create_task_group() as tasks:
@@ -81,11 +81,21 @@ class Service:
                 raised = error  # raised below: the task group would wrap it
             finally:
                 self.request_stop()
-                with anyio.CancelScope(shield=True):
-                    await self._ended.wait()
+                await self._leave()
 
         if raised is not None:
             raise raised
+
+    async def _leave(self) -> None:
+        """Wait for the last step of the stop; a cancellation aborts it and is passed on once it is over."""
+        try:
+            await self._ended.wait()
+        except BaseException:
+            self.abort()
+            with anyio.CancelScope(shield=True):
+                await self._ended.wait()
+
+            raise
 
     async def stopping(self) -> None:
         """Return when a stop was requested, by anybody."""

@@ -48,6 +48,9 @@ class Shutdown:
 
     def abort(self) -> None:
         """Wait for nothing any more, and hurry what is closed just now. Synchronous, idempotent."""
+        if self._aborted:
+            return
+
         self._aborted = True
         if self._waiting is not None:
             self._waiting.cancel()
