@@ -10,7 +10,7 @@ from typing import Any
 
 import anyio
 import pytest
-from pystream import Outcome, Settle, ack, drop, retry, retry_after
+from pystream import FailurePolicy, Outcome, Settle, ack, drop, retry, retry_after
 from pystream.errors import ConfigurationError
 
 from tests.core.rig import idle, rig
@@ -260,3 +260,24 @@ async def test_a_delivery_left_unsettled_has_no_continuation() -> None:
         await running.stop()
 
     assert (running.lines, calls) == (["release 1"], [])
+
+
+@pytest.mark.promise("SETTLE-2")
+@pytest.mark.anyio
+@pytest.mark.parametrize("function", [ack, drop, retry, retry_after])
+async def test_an_outcome_that_was_not_called_is_a_mistake_of_the_handler(function: Any) -> None:
+    """`return retry` without parentheses is a failure of the handler, and not an acknowledgement."""
+    seen: list[str] = []
+
+    def judge(error: Exception, attempt: int) -> Outcome:
+        seen.append(str(error))
+        return drop()
+
+    async def handler(body: bytes) -> Any:
+        return function
+
+    async with rig(handler, ScriptedDelivery("1"), on_failure=FailurePolicy(error=judge)) as running:
+        await running.ends(1)
+
+    assert running.lines == ["reject 1"]
+    assert f"returned the function {function.__name__}: call it" in seen[0]

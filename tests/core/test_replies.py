@@ -217,3 +217,34 @@ async def test_a_value_without_a_destination_is_discarded_with_one_warning(caplo
             "the delivery is acknowledged and the value discarded",
         )
     ]
+
+
+class Shipped(BaseModel):
+    """A reply."""
+
+    order_id: int
+
+
+class Stranger(BaseModel):
+    """Another model, which nobody declared."""
+
+    word: str
+
+
+@pytest.mark.promise("SETTLE-5")
+@pytest.mark.parametrize("value", [Stranger(word="t0p"), {"word": "t0p"}, "t0p"], ids=["model", "dict", "text"])
+def test_a_value_of_another_type_is_not_published(value: object) -> None:
+    """A value that is not what the annotation declares is an error that names both types and not the value."""
+    with pytest.raises(PublishError) as refused:
+        encoder(Shipped)(value)
+
+    kind = type(value).__name__
+    assert str(refused.value) == f"a value of type {kind} cannot be encoded as JSON as the declared Shipped"
+    assert refused.value.__cause__ is None
+
+
+@pytest.mark.promise("SETTLE-5")
+def test_a_type_that_has_no_json_is_named() -> None:
+    """What cannot be encoded deep in a value is named by its type."""
+    with pytest.raises(PublishError, match=r"dict cannot be encoded .*unknown type: <class 'object'>"):
+        encoder()({"a": object()})

@@ -15,6 +15,7 @@ from tests.core.lifecycle.support import (
     Journal,
     TellingBroker,
     failed_run,
+    failed_start,
     leftover,
     publish,
     publishing,
@@ -102,6 +103,26 @@ async def test_two_apps_in_one_loop() -> None:
             await until(lambda: seen)
 
     assert seen == [b"2"]
+
+
+@pytest.mark.promise("STOP-21")
+async def test_app_that_runs_already_is_refused_by_its_broker() -> None:
+    """A second start beside the first fails at the subscription that is open, and the first is not disturbed."""
+    seen: list[bytes] = []
+
+    @subscriber("orders")
+    async def handle(payload: bytes) -> None:
+        seen.append(payload)
+
+    app = PyStream("shop").with_broker(MemoryBroker(), handle)
+    with anyio.fail_after(SECONDS):
+        async with app.start() as running:
+            failure = await failed_start(app.start())
+            assert (failure.step, failure.subscription) == ("subscribe", "orders")
+
+            await publish(running, b"1")
+            await until(lambda: seen)
+            assert running.health.state is ServiceState.RUNNING
 
 
 @pytest.mark.promise("STOP-22")

@@ -11,7 +11,16 @@ import pytest
 from pystream import FAIL_FAST, FailurePolicy, Outcome, PyStream, RunningApp, ServiceState, ack, mount, subscriber
 from pystream.errors import ServiceFailed, SubscriptionEnded
 
-from tests.core.lifecycle.support import ASYNCIO_ONLY, SECONDS, Journal, TellingBroker, failed_run, outgoing, soon, until
+from tests.core.lifecycle.support import (
+    ASYNCIO_ONLY,
+    SECONDS,
+    Journal,
+    TellingBroker,
+    failed_run,
+    outgoing,
+    soon,
+    until,
+)
 
 pytestmark = pytest.mark.anyio
 
@@ -238,13 +247,17 @@ async def test_cancellation_while_a_stop_waits_aborts(way: str) -> None:
 @pytest.mark.promise("STOP-6")
 @ASYNCIO_ONLY
 async def test_timeout_of_the_loop_while_a_stop_waits_aborts() -> None:
-    """asyncio's own cancellation does the same to a stop that waits."""
+    """A timeout of asyncio's own does the same to a stop that waits."""
     broker = TellingBroker(Journal(), "a")
     app, begun = stuck(broker)
-    with pytest.raises(TimeoutError):
+
+    async def live() -> None:
         async with asyncio.timeout(0.05), app.start() as running:
             await running.publisher().publish(b"1", "orders")
             await soon(begun)
+
+    with pytest.raises(TimeoutError):
+        await live()
 
     assert broker.memory.stored("orders") == 1
 

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Any, Generic, TypeVar
 
-from pydantic import PydanticUndefinedAnnotation, PydanticUserError, TypeAdapter
-from pydantic_core import PydanticSerializationError, to_json
+from pydantic import BaseModel, PydanticUndefinedAnnotation, PydanticUserError, TypeAdapter
+from pydantic_core import to_json
 
 from pystream.errors import ConfigurationError, NotConnected, PublishError
 from pystream.headers import Headers
@@ -29,23 +30,54 @@ def encoder(annotation: Any = Any) -> Callable[[Any], bytes]:
     Raises:
         ConfigurationError: pydantic cannot make JSON of the type.
 
-    The function raises `PublishError` for a value that cannot be encoded.
+    The function raises `PublishError` for a value that cannot be encoded, or is not of the type.
     """
     try:
-        dump = to_json if annotation is Any else TypeAdapter(annotation).serializer.to_json
+        dump: Any = to_json if annotation is Any else TypeAdapter(annotation).serializer.to_json
     except (PydanticUserError, PydanticUndefinedAnnotation) as error:
         raise ConfigurationError(f"{annotation!r} cannot be published: pydantic knows no JSON form of it") from error
 
-    def encode(value: Any) -> bytes:
-        if type(value) is bytes:
-            return value
+    if annotation is Any:
+        return partial(_encode, "", dump)
 
-        try:
-            return dump(value)
-        except PydanticSerializationError as error:
-            raise PublishError(f"a value of type {type(value).__name__} cannot be encoded as JSON") from error
+    # By default pydantic warns of a value of another type, shows it, and goes on; of a model
+    # in another's place it says nothing. To ask for an error doubles the price, so a value
+    # of the very class is not asked about.
+    checked = partial(dump, warnings="error")
+    declared = f" as the declared {_name_of(annotation)}"
+    model = annotation if isinstance(annotation, type) and issubclass(annotation, BaseModel) else object
+
+    def encode(value: Any) -> bytes:
+        if type(value) is annotation:
+            return _encode("", dump, value)
+
+        if not isinstance(value, model) and type(value) is not bytes:
+            raise _unencodable(value, declared)
+
+        return _encode(declared, checked, value)
 
     return encode
+
+
+def _encode(declared: str, dump: Callable[[Any], bytes], value: Any) -> bytes:
+    if type(value) is bytes:
+        return value
+
+    try:
+        return dump(value)
+    except Exception as error:  # also of a serializer that the type brings along
+        # Not chained, since its text may show the value; only this one names types alone.
+        text = str(error)
+        detail = f" ({text})" if text.startswith("Unable to serialize unknown type") else ""
+        raise _unencodable(value, declared + detail) from None
+
+
+def _unencodable(value: Any, more: str) -> PublishError:
+    return PublishError(f"a value of type {type(value).__name__} cannot be encoded as JSON{more}")
+
+
+def _name_of(annotation: Any) -> str:
+    return annotation.__name__ if isinstance(annotation, type) else repr(annotation)
 
 
 class Out(Generic[T]):

@@ -17,9 +17,9 @@ from pystream._runtime.live import LiveMount
 from pystream._runtime.settling import Handle, Settling
 from pystream._runtime.starter import Start, in_fresh_context
 from pystream._runtime.verdicts import Verdicts
-from pystream.errors import PublishError
+from pystream.errors import PublishError, PyStreamError
 from pystream.failures import Backoff
-from pystream.outcomes import Outcome, ack
+from pystream.outcomes import Outcome, ack, drop, retry, retry_after
 from pystream.protocols import Delivery, Outgoing
 
 Reply: TypeAlias = "Callable[[Delivery, Any, int], Awaitable[Outcome | None]]"
@@ -29,6 +29,9 @@ Process: TypeAlias = "Callable[[Delivery], Coroutine[Any, Any, None]]"
 
 _REPLY_BACKOFF = Backoff()
 
+_UNCALLED = (ack, drop, retry, retry_after)
+"""Returned as they are, they would be a value nobody asked for, and the delivery acknowledged."""
+
 
 def compile_pipeline(live: LiveMount) -> Start[Delivery]:
     """The function that starts the work on one delivery of this mount.
@@ -37,7 +40,7 @@ def compile_pipeline(live: LiveMount) -> Start[Delivery]:
     """
     verdicts = Verdicts(live)
     reply_to = live.registered.reply_to
-    reply = _discard(live) if reply_to is None else _publish(live, verdicts, reply_to)
+    reply = _discard(live, verdicts) if reply_to is None else _publish(live, verdicts, reply_to)
     handle = _compile_handle(compile_call(live), verdicts, reply)
     settling = Settling(live, verdicts, handle)
     process = _observed(live, settling, handle) if live.hooks else _plain(settling, handle)
@@ -118,8 +121,15 @@ def _publish(live: LiveMount, verdicts: Verdicts, reply_to: str) -> Reply:
     return reply
 
 
-def _discard(live: LiveMount) -> Reply:
+def _discard(live: LiveMount, verdicts: Verdicts) -> Reply:
     async def reply(delivery: Delivery, value: Any, reruns: int) -> Outcome | None:
+        if any(value is function for function in _UNCALLED):
+            name = value.__name__
+            error = PyStreamError(
+                f"{live.registered.signature.name} returned the function {name}: call it, {name}(...)"
+            )
+            return verdicts.failed(delivery, error, reruns)
+
         live.report.once(
             "discarded value",
             f"the handler returned a {type(value).__name__}, and no reply_to= says where to publish it; "
