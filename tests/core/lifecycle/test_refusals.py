@@ -171,3 +171,22 @@ def test_every_refusal_of_a_broker_is_named_at_once() -> None:
 
     assert len(caught.value.refusals) == 3
     assert isinstance(caught.value, PyStreamError)
+
+
+class OtherBroker(MemoryBroker):
+    """A broker of another type, whose names are its own."""
+
+
+@pytest.mark.promise("STOP-24")
+def test_two_brokers_do_not_share_a_subscription_name() -> None:
+    """Subscriptions of one name on two unlabelled brokers are refused; a label or a name tells them apart."""
+    app = PyStream("shop").with_broker(MemoryBroker(), orders)
+    with pytest.raises(RegistrationError) as caught:
+        app.with_broker(OtherBroker(), orders)
+
+    assert str(caught.value) == (
+        "orders: the subscription 'orders' is there already, on memory://; "
+        "give the handler a name=, or one of the two brokers a label="
+    )
+    app.with_broker(OtherBroker(), orders, label="other")
+    app.with_broker(OtherBroker(), mount(orders, name="more"), label="third")

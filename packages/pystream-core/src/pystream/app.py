@@ -13,7 +13,7 @@ from pystream._hooks import HOOKS, validate_function
 from pystream._loops import is_cancellation
 from pystream._runtime import signals
 from pystream._runtime.definition import Definition, MountedBroker
-from pystream._runtime.registration import register
+from pystream._runtime.registration import Registered, register
 from pystream._runtime.service import Service
 from pystream.errors import ConfigurationError, RegistrationError, ServiceFailed
 from pystream.failures import FailurePolicy
@@ -187,6 +187,7 @@ class PyStream:
         self._check_label(broker, label)
         mounts = [pair for handler in handlers for pair in self._mounts(handler)]
         registered = register(broker, label, mounts, has_state=self._state is not MISSING)
+        self._check_names(registered)
         self._brokers.append(MountedBroker(broker, label, registered))
         return self
 
@@ -325,6 +326,17 @@ class PyStream:
                 raise RegistrationError(
                     f"two brokers of type {kind}, and {said}; give each its own: with_broker(..., label=...)"
                 )
+
+    def _check_names(self, registered: Sequence[Registered]) -> None:
+        taken = {item.name: other.name for other in self._brokers for item in other.registered}
+        refusals = [
+            f"{item.signature.name}: the subscription {item.name!r} is there already, on {taken[item.name]}; "
+            "give the handler a name=, or one of the two brokers a label="
+            for item in registered
+            if item.name in taken
+        ]
+        if refusals:
+            raise RegistrationError(*refusals)
 
     def _hook(self, name: str, fn: FunctionT) -> FunctionT:
         validate_function(name, fn)

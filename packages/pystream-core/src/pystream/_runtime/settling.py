@@ -166,7 +166,7 @@ class Settling:
 
         try:
             fn(*args)
-        except Exception as error:
+        except BaseException as error:  # also an exit: the delivery is settled, and its loop goes on
             self._live.report.callback_failed(name, error)
 
 

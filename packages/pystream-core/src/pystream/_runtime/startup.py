@@ -41,7 +41,7 @@ class Startup:
         self.subscriptions: list[tuple[MountedBroker, Subscription]] = []
         self.loops: list[Subscription] = []
         self.tracker: Tracker | None = None
-        self.complete = False
+        self.complete: bool = False
 
     def load(self) -> None:
         """Load the plugins and freeze the hook table.
