@@ -33,10 +33,6 @@ class Tracker:
         """Take a place, waiting for one if all are taken. Cancel safety: a cancelled wait takes none."""
         await self._places.acquire()
 
-    def give_back(self) -> None:
-        """Return a place that was not used."""
-        self._places.release()
-
     def start(self, calls: list[Call], failed: Callable[[str, BaseException], None]) -> None:
         """Run the calls (one or more) in the caller's context; the place is free after the last."""
         left = len(calls)
