@@ -8,9 +8,8 @@ from __future__ import annotations
 
 import math
 import sys
-from collections.abc import Callable, Coroutine, Generator
-from contextvars import Context
-from typing import TYPE_CHECKING, Any, Literal, Protocol
+from collections.abc import Callable, Generator
+from typing import TYPE_CHECKING, Any, Protocol
 
 import anyio
 
@@ -40,10 +39,6 @@ class Waiter(Protocol):
 class Loop(Protocol):
     """What pystream needs of an event loop besides anyio."""
 
-    @property
-    def library(self) -> Literal["asyncio", "trio"]:
-        """Whose loop it is."""
-
     def now(self) -> float:
         """Seconds, monotonic. On the loop's thread."""
 
@@ -58,9 +53,6 @@ class Loop(Protocol):
 
     def is_current(self) -> bool:
         """Whether the calling thread runs this very loop."""
-
-    def spawn(self, run: Callable[[], Coroutine[Any, Any, None]], name: str, context: Context) -> object:
-        """Start a task that no task group holds; it must not raise. On the loop; keep the result while it runs."""
 
     def stray_cancellation(self, error: BaseException) -> bool:
         """Whether `error` is a cancellation that nobody who may cancel has asked for."""
@@ -124,10 +116,6 @@ class _AsyncioLoop:
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self._loop = loop
 
-    @property
-    def library(self) -> Literal["asyncio", "trio"]:
-        return "asyncio"
-
     def now(self) -> float:
         return self._loop.time()
 
@@ -149,9 +137,6 @@ class _AsyncioLoop:
         import asyncio
 
         return asyncio._get_running_loop() is self._loop
-
-    def spawn(self, run: Callable[[], Coroutine[Any, Any, None]], name: str, context: Context) -> object:
-        return self._loop.create_task(run(), name=name, context=context)
 
     def stray_cancellation(self, error: BaseException) -> bool:
         import asyncio
@@ -234,10 +219,6 @@ class _TrioLoop:
 
         self._token = trio.lowlevel.current_trio_token()
 
-    @property
-    def library(self) -> Literal["asyncio", "trio"]:
-        return "trio"
-
     def now(self) -> float:
         import trio
 
@@ -263,11 +244,6 @@ class _TrioLoop:
         import trio
 
         return trio.lowlevel.in_trio_run() and trio.lowlevel.current_trio_token() is self._token
-
-    def spawn(self, run: Callable[[], Coroutine[Any, Any, None]], name: str, context: Context) -> object:
-        import trio
-
-        return trio.lowlevel.spawn_system_task(run, name=name, context=context)
 
     def stray_cancellation(self, error: BaseException) -> bool:
         return False  # trio's cancellations cannot be made but by a cancelled scope

@@ -39,7 +39,9 @@ def compile_pipeline(live: LiveMount) -> Start[Delivery]:
     Called where the application's context variables are in force: each delivery gets a copy.
     """
     verdicts = Verdicts(live)
-    handle = compile_handle(compile_call(live), verdicts, compile_reply(live, verdicts))
+    reply_to = live.registered.reply_to
+    reply = _discard(live, verdicts) if reply_to is None else _publish(live, verdicts, reply_to)
+    handle = _compile_handle(compile_call(live), verdicts, reply)
     settling = Settling(live, verdicts, handle)
     process = _observed(live, settling, handle) if live.hooks else _plain(settling, handle)
     return in_fresh_context(process, contextvars.copy_context())
@@ -74,8 +76,7 @@ def _observed(live: LiveMount, settling: Settling, handle: Handle) -> Process:
     return process
 
 
-def compile_handle(call: Call, verdicts: Verdicts, reply: Reply) -> Handle:
-    """The function from a delivery to its outcome."""
+def _compile_handle(call: Call, verdicts: Verdicts, reply: Reply) -> Handle:
     acknowledged = ack()
 
     async def handle(delivery: Delivery, reruns: int) -> Outcome | None:
@@ -96,12 +97,6 @@ def compile_handle(call: Call, verdicts: Verdicts, reply: Reply) -> Handle:
         return await reply(delivery, result, reruns)
 
     return handle
-
-
-def compile_reply(live: LiveMount, verdicts: Verdicts) -> Reply:
-    """What becomes of a returned value: it is published, or discarded where nothing says where to."""
-    reply_to = live.registered.reply_to
-    return _discard(live, verdicts) if reply_to is None else _publish(live, verdicts, reply_to)
 
 
 def _publish(live: LiveMount, verdicts: Verdicts, reply_to: str) -> Reply:

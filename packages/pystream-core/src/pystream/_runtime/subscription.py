@@ -59,7 +59,6 @@ class Subscription:
         board: HealthBoard,
         fail: Callable[[str, str, BaseException], None],
         fatal_end: bool,
-        compiled: Callable[[LiveMount], Start[Delivery]] = compile_pipeline,
     ) -> Subscription:
         """Subscribe, and compile the handler for this start of the service.
 
@@ -92,7 +91,7 @@ class Subscription:
             fail=lambda step, error: fail(step, name, error),
         )
         try:
-            start = compiled(live)
+            start = compile_pipeline(live)
         except BaseException:
             await subscriber.close()
             raise
