@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from pystream_testing.pulsar import EmbeddedPulsar
+from live.choice import LiveServer
 
 _ROOT = Path(__file__).parent.parent
 _LIMIT = 50  # seconds
@@ -71,7 +71,7 @@ def test_a_run_on_the_embedded_server_is_good(tmp_path: Path) -> None:
 
 @pytest.mark.promise("DEMO-5")
 @pytest.mark.parametrize("signum", [signal.SIGINT, signal.SIGTERM])
-def test_ctrl_c_finishes_what_is_published(signum: int, pulsar_server: EmbeddedPulsar, tmp_path: Path) -> None:
+def test_ctrl_c_finishes_what_is_published(signum: int, pulsar_server: LiveServer, tmp_path: Path) -> None:
     """After Ctrl-C the demo publishes nothing more, handles what is published, prints the table and ends with 0."""
     with demo("--url", pulsar_server.url, "--messages", "200000", "--json", logs=tmp_path) as process:
         wait_for_progress(process)

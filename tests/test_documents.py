@@ -35,7 +35,7 @@ def test_every_promise_has_a_test_and_every_test_a_promise() -> None:
     """The ids in the list of promises are those that the tests' markers name, each listed once."""
     listed = re.findall(r"^- ([A-Z]+-\d+): ", (_ROOT / "docs" / "promises.md").read_text(), re.MULTILINE)
     marked: set[str] = set()
-    for folder in ("tests", "tests-integration"):
+    for folder in ("tests", "tests-integration", "examples"):
         for file in (_ROOT / folder).rglob("test_*.py"):
             for arguments in re.findall(r"mark\.promise\(([^)]*)\)", file.read_text()):
                 marked.update(re.findall(r'"([A-Z]+-\d+)"', arguments))

@@ -160,7 +160,7 @@ def test_examples_use_public_names_only() -> None:
         f"{path.relative_to(_ROOT)} imports {name}"
         for path in (_ROOT / "examples").rglob("*.py")
         for name in _imports(path)
-        if name.startswith("pystream") and _is_private(name)
+        if name.partition(".")[0] in {source.name for source in _SOURCES} and _is_private(name)
     ]
 
     assert not private, private
@@ -210,7 +210,7 @@ def test_every_test_states_its_promise() -> None:
     """Every test has a docstring, and it ends its first line as a sentence does."""
     silent = [
         f"{path.relative_to(_ROOT)}: {node.name}"
-        for folder in ("tests", "tests-integration")
+        for folder in ("tests", "tests-integration", "examples")
         for path in (_ROOT / folder).rglob("test_*.py")
         for node in ast.walk(ast.parse(path.read_text("utf-8")))
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) and node.name.startswith("test_")

@@ -7,15 +7,15 @@ from typing import Any
 
 import anyio
 import pytest
+from live.choice import LiveServer
 from pystream.errors import DecodeError, PublishError
 from pystream.protocols import Outgoing
 from pystream.signal import Signal
 from pystream_pulsar._client import binding
 from pystream_pulsar._client.connection import ClientSettings, ClientTransport
 from pystream_pulsar.transport import ConsumerSpec, ProducerSpec, RawMessage, TransportConsumer, TransportProducer
-from pystream_testing.pulsar import EmbeddedPulsar
 
-pytestmark = pytest.mark.anyio
+pytestmark = [pytest.mark.anyio, pytest.mark.gate]
 
 
 class Reader:
@@ -56,7 +56,7 @@ def topic(unique: Callable[[str], str]) -> str:
 
 
 @pytest.fixture
-async def transport(pulsar_server: EmbeddedPulsar) -> AsyncIterator[ClientTransport]:
+async def transport(pulsar_server: LiveServer) -> AsyncIterator[ClientTransport]:
     """A connected transport."""
     transport = ClientTransport(ClientSettings(url=pulsar_server.url))
     await transport.connect()
@@ -103,7 +103,7 @@ def numbered(topic: str, count: int) -> list[Outgoing]:
 
 
 @pytest.mark.promise("PULSAR-51")
-async def test_the_server_says_who_it_is(pulsar_server: EmbeddedPulsar) -> None:
+async def test_the_server_says_who_it_is(pulsar_server: LiveServer) -> None:
     """Connecting gives the version and the limit of a real server."""
     transport = ClientTransport(ClientSettings(url=pulsar_server.url))
     info = await transport.connect()
@@ -243,7 +243,7 @@ async def test_properties_that_are_not_text(
 
 
 @pytest.mark.promise("PULSAR-56")
-async def test_after_the_close(pulsar_server: EmbeddedPulsar, topic: str) -> None:
+async def test_after_the_close(pulsar_server: LiveServer, topic: str) -> None:
     """After the close a pull brings nothing and wakes, settlements and sends are refused, all by errors of ours."""
     transport = ClientTransport(ClientSettings(url=pulsar_server.url))
     await transport.connect()

@@ -8,6 +8,7 @@ import subprocess
 import sys
 
 import pytest
+from live.choice import LiveServer
 from pystream_testing.pulsar import EmbeddedPulsar
 
 _PROGRAM = """
@@ -77,7 +78,7 @@ def finish(process: subprocess.Popen[str]) -> tuple[int, str]:
 @pytest.mark.promise("PULSAR-58")
 @pytest.mark.parametrize("backend", ["asyncio", "trio"])
 @pytest.mark.parametrize("leave_open", ["close", "leave"])
-def test_twenty_clients_in_one_process(pulsar_server: EmbeddedPulsar, backend: str, leave_open: str) -> None:
+def test_twenty_clients_in_one_process(pulsar_server: LiveServer, backend: str, leave_open: str) -> None:
     """A process that opens 20 clients one after the other ends with 0, closed or left open."""
     code, output = finish(start(pulsar_server.url, backend, "20", leave_open, "go"))
     assert code == 0, output

@@ -9,7 +9,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
-from pystream_testing.pulsar import EmbeddedPulsar
+from live.choice import LiveServer
 
 STARTS = 100
 AT_ONCE = 3
@@ -18,7 +18,7 @@ SERVICE = Path(__file__).with_name("consume_one.py")
 
 @pytest.mark.timeout(240)
 @pytest.mark.promise("PULSAR-110")
-def test_a_hundred_starts_and_stops(pulsar_server: EmbeddedPulsar, unique: Callable[[str], str]) -> None:
+def test_a_hundred_starts_and_stops(pulsar_server: LiveServer, unique: Callable[[str], str]) -> None:
     """A service that starts, handles a message and stops ends with exit code 0, a hundred times."""
 
     def once(number: int) -> tuple[int, str]:

@@ -7,13 +7,13 @@ from collections.abc import Callable
 
 import anyio
 import pytest
+from live.choice import LiveServer
 from pystream import PyStream, mount
 from pystream.errors import BrokerClosed, ConfigurationError, ConnectError, NotConnected, ServiceFailed
 from pystream.protocols import Outgoing
 from pystream_pulsar import PulsarBroker, PulsarSubscription
-from pystream_testing.pulsar import EmbeddedPulsar
 
-pytestmark = pytest.mark.anyio
+pytestmark = [pytest.mark.anyio, pytest.mark.gate]
 
 
 async def ignore(body: bytes) -> None:
@@ -46,7 +46,7 @@ async def test_no_server() -> None:
 
 
 @pytest.mark.promise("PULSAR-108")
-async def test_a_topic_name_that_is_none(pulsar_server: EmbeddedPulsar) -> None:
+async def test_a_topic_name_that_is_none(pulsar_server: LiveServer) -> None:
     """A name that is no topic is refused before anything is sent, saying which part is wrong."""
     async with PyStream("sender").with_broker(PulsarBroker(pulsar_server.url)).start() as running:
         with pytest.raises(ConfigurationError, match="a b") as refused:
@@ -56,7 +56,7 @@ async def test_a_topic_name_that_is_none(pulsar_server: EmbeddedPulsar) -> None:
 
 
 @pytest.mark.promise("PULSAR-109")
-async def test_a_handle_outside_its_connection(pulsar_server: EmbeddedPulsar, unique: Callable[[str], str]) -> None:
+async def test_a_handle_outside_its_connection(pulsar_server: LiveServer, unique: Callable[[str], str]) -> None:
     """A publisher raises `NotConnected` before its broker is connected and `BrokerClosed` afterwards."""
     broker, message = PulsarBroker(pulsar_server.url), Outgoing(unique("handle"), b"hello", {})
     handle = broker.publisher()

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import random
 from collections import Counter
-from collections.abc import Callable
 from typing import Annotated
 
 import anyio
 import anyio.lowlevel
 import pytest
-from pydantic import BaseModel
-from pystream import Context, Header, Out, Outcome, PyStream, State, by_key, drop, mount, retry, retry_after, subscriber
+from live.choice import LiveServer
+from live.orders import Log, Order, Unique, publish_in_order, publish_orders
+from pystream import Context, Header, Outcome, PyStream, State, by_key, drop, mount, retry, retry_after, subscriber
 from pystream.clock import LoopClock
 from pystream_pulsar import (
     MessageKey,
@@ -22,57 +22,12 @@ from pystream_pulsar import (
     PulsarPublishPolicy,
     PulsarSubscription,
 )
-from pystream_testing.pulsar import EmbeddedPulsar
 
-pytestmark = pytest.mark.anyio
-
-Unique = Callable[[str], str]
-
-
-class Order(BaseModel):
-    """What the tests publish."""
-
-    id: int
-
-
-class Log:
-    """What handlers have seen, and a way to wait for enough of it."""
-
-    def __init__(self) -> None:
-        self.seen: list[int] = []
-        self._changed = anyio.Event()
-
-    def add(self, number: int) -> None:
-        """Note one more."""
-        self.seen.append(number)
-        changed, self._changed = self._changed, anyio.Event()
-        changed.set()
-
-    async def until(self, enough: Callable[[], bool], seconds: float = 20) -> None:
-        """Wait until `enough()` holds."""
-        with anyio.fail_after(seconds):
-            while not enough():
-                await self._changed.wait()
-
-    async def distinct(self, count: int, seconds: float = 60) -> None:
-        """Wait until so many different numbers were seen."""
-        await self.until(lambda: len(set(self.seen)) >= count, seconds)
-
-
-async def publish_orders(publisher: Out[Order], topic: str, numbers: range, key: str | None = None) -> None:
-    """Publish all of them, overlapping, so that they travel in batches."""
-    async with anyio.create_task_group() as sends:
-        for number in numbers:
-            sends.start_soon(publish_one, publisher, topic, number, key)
-
-
-async def publish_one(publisher: Out[Order], topic: str, number: int, key: str | None) -> None:
-    """Publish one."""
-    await publisher.publish(Order(id=number), topic, key=key)
+pytestmark = [pytest.mark.anyio, pytest.mark.gate]
 
 
 @pytest.mark.promise("PULSAR-101")
-async def test_round_trip(pulsar_server: EmbeddedPulsar, unique: Unique) -> None:
+async def test_round_trip(pulsar_server: LiveServer, unique: Unique) -> None:
     """Payload, headers, key, properties and position of a message arrive as they were published."""
     topic, arrived = unique("round-trip"), anyio.Event()
     seen: list[object] = []
@@ -106,7 +61,7 @@ async def test_round_trip(pulsar_server: EmbeddedPulsar, unique: Unique) -> None
 
 
 @pytest.mark.promise("PULSAR-102")
-async def test_acknowledged_messages_do_not_return(pulsar_server: EmbeddedPulsar, unique: Unique) -> None:
+async def test_acknowledged_messages_do_not_return(pulsar_server: LiveServer, unique: Unique) -> None:
     """What was acknowledged or dropped is not delivered again, not even right after a restart."""
     topic, log = unique("ack"), Log()
 
@@ -128,7 +83,7 @@ async def test_acknowledged_messages_do_not_return(pulsar_server: EmbeddedPulsar
 
 
 @pytest.mark.promise("PULSAR-103")
-async def test_retried_messages_return_with_their_count(pulsar_server: EmbeddedPulsar, unique: Unique) -> None:
+async def test_retried_messages_return_with_their_count(pulsar_server: LiveServer, unique: Unique) -> None:
     """A retried message is delivered again, its attempt raised by one each time."""
     topic, log = unique("retry"), Log()
 
@@ -146,7 +101,7 @@ async def test_retried_messages_return_with_their_count(pulsar_server: EmbeddedP
 
 
 @pytest.mark.promise("PULSAR-104")
-async def test_delayed_retries_are_not_early(pulsar_server: EmbeddedPulsar, unique: Unique) -> None:
+async def test_delayed_retries_are_not_early(pulsar_server: LiveServer, unique: Unique) -> None:
     """`retry_after(d)` redelivers, and never before d seconds have passed."""
     topic, log, times = unique("delay"), Log(), []
     delay = 0.7
@@ -167,7 +122,7 @@ async def test_delayed_retries_are_not_early(pulsar_server: EmbeddedPulsar, uniq
 
 
 @pytest.mark.promise("PULSAR-105")
-async def test_unsettled_messages_return(pulsar_server: EmbeddedPulsar, unique: Unique) -> None:
+async def test_unsettled_messages_return(pulsar_server: LiveServer, unique: Unique) -> None:
     """A delivery that a stop left unsettled is delivered again to the next start."""
     topic, log = unique("unsettled"), Log()
 
@@ -182,7 +137,7 @@ async def test_unsettled_messages_return(pulsar_server: EmbeddedPulsar, unique: 
 
     broker = PulsarBroker(pulsar_server.url)
     async with PyStream("holder", shutdown_timeout=0).with_broker(broker, hold).start() as running:
-        await publish_orders(running.publisher(), topic, range(3))
+        await publish_in_order(running.publisher(), topic, range(3))
         await log.until(lambda: log.seen == [0])
 
     async with PyStream("reader").with_broker(broker, read).start():
@@ -194,7 +149,7 @@ async def test_unsettled_messages_return(pulsar_server: EmbeddedPulsar, unique: 
 @pytest.mark.promise("PULSAR-106")
 @pytest.mark.parametrize("workers", [None, 8, by_key(8)], ids=["sequential", "workers", "by_key"])
 async def test_a_stop_at_any_moment_loses_nothing(
-    pulsar_server: EmbeddedPulsar, unique: Unique, workers: int | None
+    pulsar_server: LiveServer, unique: Unique, workers: int | None
 ) -> None:
     """5,000 messages, a stop at a random moment, a second start: every one is handled, none is left.
 

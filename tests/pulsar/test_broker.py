@@ -12,11 +12,13 @@ from pystream.clock import LoopClock
 from pystream.errors import BrokerClosed, ConfigurationError, ConnectError, NotConnected
 from pystream.protocols import Broker, ConnectedBroker, Outgoing
 from pystream_pulsar import (
+    TLS,
     ConnectedPulsarBroker,
     PulsarBroker,
     PulsarConnectError,
     PulsarSubscription,
     SubscriptionType,
+    Token,
 )
 from pystream_pulsar.broker import broker_from_url
 from pystream_pulsar.transport import ServerInfo
@@ -35,6 +37,8 @@ _NO_PATH = (
     [
         ("pulsar://localhost", "pulsar://localhost:6650"),
         ("pulsar://localhost:6651/", "pulsar://localhost:6651"),
+        ("pulsar+ssl://localhost", "pulsar+ssl://localhost:6651"),
+        ("pulsar+ssl://a:1,b", "pulsar+ssl://a:1,b:6651"),
         ("PULSAR://a:1, b:2,c", "pulsar://a:1,b:2,c:6650"),
         ("pulsar://[::1]:6650", "pulsar://[::1]:6650"),
     ],
@@ -52,10 +56,6 @@ def test_addresses(url: str, address: str) -> None:
     [
         ("localhost:6650", f"the URL of a Pulsar broker has no scheme; {_HINT}"),
         ("http://localhost:8080", f"'http' is no scheme of a Pulsar broker; {_HINT}"),
-        (
-            "pulsar+ssl://localhost:6651",
-            "pulsar+ssl:// cannot be used: this version has no TLS yet; use pulsar://",
-        ),
         ("pulsar://", f"the URL of a Pulsar broker lacks a host; {_HINT}"),
         ("pulsar://a:6650,,b", f"the URL of a Pulsar broker lacks a host; {_HINT}"),
         ("pulsar://:6650", f"':6650' in the URL of a Pulsar broker is no host and port; {_HINT}"),
@@ -113,6 +113,36 @@ def test_bad_options(options: dict[str, Any], message: str) -> None:
         PulsarBroker("pulsar://localhost", **options)
 
     assert str(caught.value) == message
+
+
+@pytest.mark.promise("PULSAR-122")
+@pytest.mark.parametrize(
+    ("url", "options", "message"),
+    [
+        ("pulsar://a", {"auth": "s3cr3t"}, "PulsarBroker(auth=...): give a Token, not str"),
+        ("pulsar+ssl://a", {"tls": True}, "PulsarBroker(tls=...): give a TLS, not bool"),
+        (
+            "pulsar://a",
+            {"tls": TLS()},
+            "PulsarBroker('pulsar://a:6650', tls=...): the URL asks for a connection without TLS; begin it with "
+            "pulsar+ssl://, or leave tls out",
+        ),
+    ],
+)
+def test_security_that_cannot_be(url: str, options: dict[str, Any], message: str) -> None:
+    """What is no `Token` or `TLS`, and TLS for a URL without it, is refused at construction, showing nothing."""
+    with pytest.raises(ConfigurationError) as caught:
+        PulsarBroker(url, **options)
+
+    assert str(caught.value) == message
+
+
+@pytest.mark.promise("PULSAR-121")
+def test_a_broker_does_not_show_its_token() -> None:
+    """Neither the repr nor the description of a broker holds its token."""
+    broker = PulsarBroker("pulsar+ssl://a", auth=Token("s3cr3t"), tls=TLS())
+    assert repr(broker) == "PulsarBroker('pulsar+ssl://a:6651')"
+    assert "s3cr3t" not in broker.describe()
 
 
 @pytest.mark.promise("PULSAR-33")

@@ -308,3 +308,27 @@ async def test_a_closed_stream_says_that_it_ended() -> None:
     assert subscriber.take() is None
     with pytest.raises(SubscriptionEnded):
         await subscriber.wait()
+
+
+@pytest.mark.promise("MEMORY-17")
+async def test_a_stream_says_whether_a_take_may_succeed() -> None:
+    """`ready` is true while something is unread or came back, and false again once it was taken."""
+    clock = ManualClock()
+    _, connection = await connected(clock=clock)
+    subscriber = await subscribed(connection)
+    assert not subscriber.ready
+
+    await connection.publisher().publish(outgoing())
+    assert subscriber.ready
+
+    delivery = taken(subscriber)
+    assert not subscriber.ready
+
+    await delivery.requeue()
+    assert subscriber.ready
+
+    await taken(subscriber).retry_after(5)
+    assert not subscriber.ready
+
+    clock.advance(5)
+    assert subscriber.ready

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import socket
+import ssl
 import threading
 from types import TracebackType
 from typing import Self
@@ -17,12 +18,16 @@ REFUSED = bytes.fromhex("00000018 00000014 080e 7210 0800 1003 1a0a") + b"bad to
 class LoopbackServer:
     """Sends `answer` to each connection, then closes it, or keeps it open and silent.
 
+    Args:
+        context: How it speaks TLS, or none for a server without.
+
     Attributes:
         answer: What is sent once something was received; none says nothing and keeps the connection.
         received: What the last connection sent first.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, context: ssl.SSLContext | None = None) -> None:
+        self._context = context
         self.answer: bytes | None = CONNECTED
         self.received = b""
         self._socket = socket.create_server(("127.0.0.1", 0))
@@ -58,8 +63,11 @@ class LoopbackServer:
             except OSError:
                 return
 
-            self._open.append(connection)
             with contextlib.suppress(OSError):
+                if self._context is not None:
+                    connection = self._context.wrap_socket(connection, server_side=True)
+
+                self._open.append(connection)
                 self.received = connection.recv(4096)
                 if self.answer is not None:
                     connection.sendall(self.answer)

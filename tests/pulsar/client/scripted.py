@@ -251,6 +251,7 @@ class Binding:
     LoggerLevel = SimpleNamespace(Info="Info", Warn="Warn", Error="Error")
     ConsumerType = SimpleNamespace(Exclusive="Exclusive", Failover="Failover", Shared="Shared", KeyShared="KeyShared")
     InitialPosition = SimpleNamespace(Latest="Latest", Earliest="Earliest")
+    AuthenticationToken = SimpleNamespace(create=lambda token: token)
     BatchingType = SimpleNamespace(Default="Default", KeyBased="KeyBased")
     PartitionsRoutingMode = SimpleNamespace(RoundRobinDistribution="RoundRobinDistribution")
 

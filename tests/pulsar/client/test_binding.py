@@ -83,3 +83,20 @@ def test_a_message_is_built() -> None:
     message = binding.new_message(b"\xff\x00", key="k", properties={"a": "\u00e4"})
     assert (message.data(), message.partition_key(), message.properties()) == (b"\xff\x00", "k", {"a": "\u00e4"})
     assert binding.new_message(b"", key="", properties={}).partition_key() == ""
+
+
+@pytest.mark.promise("PULSAR-60")
+def test_a_client_takes_token_and_trust() -> None:
+    """The real binding takes a token as text or as something it can call, and the options of TLS."""
+    for token in ("text", lambda: "text"):
+        client = binding.new_client(
+            "pulsar+ssl://127.0.0.1:1",
+            operation_timeout=1,
+            connection_timeout=1,
+            io_threads=1,
+            log_file=("Error", "/dev/null"),
+            token=token,
+            trust_file="/nowhere",
+            verify_hostname=False,
+        )
+        client.close()

@@ -49,7 +49,10 @@ async def test_a_refusal_is_told_in_the_servers_words(loopback: LoopbackServer) 
     """A server that refuses the connection is quoted, with its address, and the result says why."""
     loopback.answer = REFUSED
     error = await refusal(loopback.url)
-    assert str(error) == (f"cannot connect to 127.0.0.1:{loopback.port}: the server refused the connection: bad token!")
+    assert str(error) == (
+        f"cannot connect to 127.0.0.1:{loopback.port}: the server refused the connection: bad token!; "
+        "no token was sent: give PulsarBroker(auth=Token(...))"
+    )
     assert error.result == "AuthenticationError"
 
 
@@ -64,7 +67,7 @@ async def test_a_refusal_is_told_in_the_servers_words(loopback: LoopbackServer) 
         (bytes.fromhex("00000008 00000004 08081200"), "does not speak the Pulsar protocol"),
         (bytes.fromhex("00000006 00000002 0824"), "the server asks for credentials"),
         (b"\x00\x00", "does not speak the Pulsar protocol"),
-        (b"", "closed the connection without an answer"),
+        (b"", "closed the connection without an answer, as a port with TLS does, which is reached by pulsar+ssl://"),
     ],
     ids=["http", "tls", "smtp", "garbage", "another command", "challenge", "cut short", "closed"],
 )
@@ -153,6 +156,7 @@ async def test_every_silent_host_is_named(loopback: LoopbackServer) -> None:
     ("url", "expected"),
     [
         ("pulsar://h", (("h", 6650),)),
+        ("pulsar+ssl://h", (("h", 6651),)),
         ("pulsar://h:1/", (("h", 1),)),
         ("pulsar://h:1,[::1]:2", (("h", 1), ("::1", 2))),
         ("pulsar://user:secret@h:1", (("h", 1),)),

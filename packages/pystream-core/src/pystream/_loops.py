@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import math
 import sys
-from collections.abc import Callable, Generator
-from typing import TYPE_CHECKING, Any, Protocol
+from collections.abc import Callable, Coroutine, Generator
+from contextvars import Context
+from typing import TYPE_CHECKING, Any, Literal, Protocol
 
 import anyio
 
@@ -24,20 +25,26 @@ __all__ = ["Loop", "Waiter", "current_loop", "in_cancelled_scope", "is_cancellat
 
 
 class Waiter(Protocol):
-    """A place where one task sleeps; awaitable once."""
+    """A place where one task sleeps, awaitable once: what asyncio's own futures are."""
 
-    def wake(self) -> None:
-        """End the sleep. On the loop only; once."""
+    def set_result(self, result: None, /) -> None:
+        """End the sleep. On the loop only; not when it is done."""
 
-    @property
-    def woken(self) -> bool:
-        """Whether `wake` was called."""
+    def done(self) -> bool:
+        """Whether the sleep was ended or cancelled."""
+
+    def cancelled(self) -> bool:
+        """Whether it was cancelled before it was ended."""
 
     def __await__(self) -> Generator[Any, Any, None]: ...
 
 
 class Loop(Protocol):
     """What pystream needs of an event loop besides anyio."""
+
+    @property
+    def library(self) -> Literal["asyncio", "trio"]:
+        """Whose loop it is."""
 
     def now(self) -> float:
         """Seconds, monotonic. On the loop's thread."""
@@ -48,11 +55,15 @@ class Loop(Protocol):
     def post(self, callback: Callable[[], object]) -> bool:
         """Call on the loop soon; from any thread; false, and without effect, once the loop is closed."""
 
-    def waiter(self) -> Waiter:
-        """A new place to sleep, for the running task."""
+    @property
+    def waiter(self) -> Callable[[], Waiter]:
+        """Makes a new place to sleep, for the running task."""
 
     def is_current(self) -> bool:
         """Whether the calling thread runs this very loop."""
+
+    def spawn(self, run: Callable[[], Coroutine[Any, Any, None]], name: str, context: Context) -> object:
+        """Start a task that no task group holds; it must not raise. On the loop; keep the result while it runs."""
 
     def stray_cancellation(self, error: BaseException) -> bool:
         """Whether `error` is a cancellation that nobody who may cancel has asked for."""
@@ -94,27 +105,16 @@ def in_cancelled_scope() -> bool:
     return anyio.current_effective_deadline() == -math.inf
 
 
-class _AsyncioWaiter:
-    __slots__ = ("_future", "woken")
-
-    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
-        self._future: asyncio.Future[None] = loop.create_future()
-        self.woken = False
-
-    def wake(self) -> None:
-        self.woken = True  # also of a sleep that is cancelled and has not noticed yet
-        if not self._future.done():
-            self._future.set_result(None)
-
-    def __await__(self) -> Generator[Any, Any, None]:
-        return self._future.__await__()
-
-
 class _AsyncioLoop:
-    __slots__ = ("_loop",)
+    __slots__ = ("_loop", "waiter")
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self._loop = loop
+        self.waiter: Callable[[], Waiter] = loop.create_future
+
+    @property
+    def library(self) -> Literal["asyncio", "trio"]:
+        return "asyncio"
 
     def now(self) -> float:
         return self._loop.time()
@@ -130,13 +130,13 @@ class _AsyncioLoop:
 
         return True
 
-    def waiter(self) -> Waiter:
-        return _AsyncioWaiter(self._loop)
-
     def is_current(self) -> bool:
         import asyncio
 
         return asyncio._get_running_loop() is self._loop
+
+    def spawn(self, run: Callable[[], Coroutine[Any, Any, None]], name: str, context: Context) -> object:
+        return self._loop.create_task(run(), name=name, context=context)
 
     def stray_cancellation(self, error: BaseException) -> bool:
         import asyncio
@@ -151,19 +151,26 @@ class _AsyncioLoop:
 
 
 class _TrioWaiter:
-    __slots__ = ("_task", "woken")
+    __slots__ = ("_cancelled", "_done", "_task")
 
     def __init__(self) -> None:
         self._task: trio.lowlevel.Task | None = None
-        self.woken = False
+        self._done = False
+        self._cancelled = False
 
-    def wake(self) -> None:
+    def set_result(self, result: None, /) -> None:
         import trio
 
-        self.woken = True
+        self._done = True
         task, self._task = self._task, None
         if task is not None:
             trio.lowlevel.reschedule(task)
+
+    def done(self) -> bool:
+        return self._done
+
+    def cancelled(self) -> bool:
+        return self._cancelled
 
     def __await__(self) -> Generator[Any, Any, None]:
         return self._sleep().__await__()
@@ -171,11 +178,12 @@ class _TrioWaiter:
     async def _sleep(self) -> None:
         import trio
 
-        if self.woken:
+        if self._done:
             return
 
         def abort(_raise_cancel: object) -> trio.lowlevel.Abort:
             self._task = None
+            self._done = self._cancelled = True
             return trio.lowlevel.Abort.SUCCEEDED
 
         self._task = trio.lowlevel.current_task()
@@ -219,6 +227,10 @@ class _TrioLoop:
 
         self._token = trio.lowlevel.current_trio_token()
 
+    @property
+    def library(self) -> Literal["asyncio", "trio"]:
+        return "trio"
+
     def now(self) -> float:
         import trio
 
@@ -237,13 +249,19 @@ class _TrioLoop:
 
         return True
 
-    def waiter(self) -> Waiter:
-        return _TrioWaiter()
+    @property
+    def waiter(self) -> Callable[[], Waiter]:
+        return _TrioWaiter
 
     def is_current(self) -> bool:
         import trio
 
         return trio.lowlevel.in_trio_run() and trio.lowlevel.current_trio_token() is self._token
+
+    def spawn(self, run: Callable[[], Coroutine[Any, Any, None]], name: str, context: Context) -> object:
+        import trio
+
+        return trio.lowlevel.spawn_system_task(run, name=name, context=context)
 
     def stray_cancellation(self, error: BaseException) -> bool:
         return False  # trio's cancellations cannot be made but by a cancelled scope

@@ -284,11 +284,10 @@ class PyStream:
 
         Cancel safety: a cancellation of the body aborts the service.
         """
-        return self._start(self._definition(shutdown_timeout))
+        return self._start(Service(self._definition(shutdown_timeout)))
 
     @asynccontextmanager
-    async def _start(self, definition: Definition) -> AsyncIterator[RunningApp]:
-        service = Service(definition)
+    async def _start(self, service: Service) -> AsyncIterator[RunningApp]:
         running = RunningApp(service)
         async with service.running():
             yield running

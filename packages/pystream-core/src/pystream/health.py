@@ -68,7 +68,10 @@ class Health:
         return sum(count() for count in self._failures)
 
     async def changed(self) -> None:
-        """Return at the next change of anything here. Cancel safety: cancelling it changes nothing."""
+        """Return at the next change of the state, the reason or the subscriptions.
+
+        Cancel safety: cancelling it changes nothing.
+        """
         await self._changed.wait()
 
     def __repr__(self) -> str:

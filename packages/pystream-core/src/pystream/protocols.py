@@ -152,8 +152,11 @@ class Delivery(Protocol):
     else raises. A delivery is settled once: a second settlement raises
     `pystream.errors.SettlementError`. The settlements are coroutines that never suspend on
     the owner's loop, may be awaited on any other loop or thread, and keep working after
-    `Subscriber.close` has begun until it returns. Cancel safety of all of them: a cancelled
-    settlement may or may not have been made.
+    `Subscriber.close` has begun until it has waited for them. One that returns was accepted:
+    the server knows of it then, or, where telling it takes I/O, as soon as the plugin has
+    told it, which `Subscriber.close` waits for within its bound. If that fails, the plugin
+    logs a WARNING, and the message comes again as if it had not been settled. Cancel safety
+    of all of them: a cancelled settlement may or may not have been made.
     """
 
     @property
@@ -264,8 +267,8 @@ class Subscriber(Protocol):
         """End the stream within the broker's bound and give back what was not settled.
 
         Settlements keep working until everything taken is settled or released, or the
-        bound is spent; they raise `BrokerClosed` afterwards. What was buffered or held for
-        a delay goes back to the broker. Idempotent. Cancel safety: a cancelled close leaves
+        bound is spent; they raise `BrokerClosed` afterwards. Those accepted are made. What was
+        buffered or held for a delay goes back to the broker. Idempotent. Cancel safety: a cancelled close leaves
         the subscriber closed, and possibly some messages to the broker's own timeouts.
         """
 

@@ -17,7 +17,7 @@ class Signal:
     and reusable (`protocols.Signal` is the contract).
     """
 
-    __slots__ = ("_kept", "_loop", "_posted", "_waiter")
+    __slots__ = ("_kept", "_loop", "_make_waiter", "_posted", "_waiter")
 
     def __init__(self) -> None:
         self._loop: Loop | None = None
@@ -36,7 +36,8 @@ class Signal:
         if self._loop is None:
             # Before the look at `_kept`: a thread that wakes us from here on either sees
             # the loop and posts to it, or has set `_kept` before we look.
-            self._loop = current_loop()
+            self._loop = loop = current_loop()
+            self._make_waiter = loop.waiter
 
         if self._kept:
             self._kept = False
@@ -45,26 +46,26 @@ class Signal:
         if self._waiter is not None:
             raise RuntimeError("a Signal has one waiter, and another task waits already")
 
-        waiter = self._waiter = self._loop.waiter()
+        waiter = self._waiter = self._make_waiter()
         try:
             await waiter
         except BaseException:
-            if waiter.woken:
+            self._waiter = None
+            if waiter.done() and not waiter.cancelled():  # woken, and cancelled before it could run
                 self._kept = True
 
             raise
-        finally:
-            self._waiter = None
 
+        self._waiter = None
         self._kept = False
 
     def wake(self) -> None:
         """Wake the waiter. Synchronous; only on the waiter's loop."""
         waiter = self._waiter
-        if waiter is None or waiter.woken:
-            self._kept = True
+        if waiter is None or waiter.done():
+            self._kept = True  # also of a sleep that is cancelled and has not noticed yet
         else:
-            waiter.wake()
+            waiter.set_result(None)
 
     def wake_from_thread(self) -> None:
         """Wake the waiter from any thread. Coalesced; without effect on a closed loop; never raises."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pystream_pulsar.auth import Token as Token
 from pystream_pulsar.broker import ConnectedPulsarBroker as ConnectedPulsarBroker
 from pystream_pulsar.broker import PulsarBroker as PulsarBroker
 from pystream_pulsar.errors import PulsarConnectError as PulsarConnectError
@@ -18,9 +19,11 @@ from pystream_pulsar.subscription import MessageKey as MessageKey
 from pystream_pulsar.subscription import MessageTopic as MessageTopic
 from pystream_pulsar.subscription import PulsarSubscription as PulsarSubscription
 from pystream_pulsar.subscription import SubscriptionType as SubscriptionType
+from pystream_pulsar.tls import TLS as TLS
 from pystream_pulsar.topic import PulsarTopic as PulsarTopic
 
 __all__ = [
+    "TLS",
     "ConnectedPulsarBroker",
     "InitialPosition",
     "MessageKey",
@@ -38,6 +41,7 @@ __all__ = [
     "PulsarSubscriptionEnded",
     "PulsarTopic",
     "SubscriptionType",
+    "Token",
 ]
 
 for _public in list(globals().values()):

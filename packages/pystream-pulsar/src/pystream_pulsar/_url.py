@@ -6,9 +6,11 @@ import re
 
 from pystream.errors import ConfigurationError
 
-__all__ = ["service_url"]
+__all__ = ["service_url", "uses_tls"]
 
 _HOST = re.compile(r"(?:\[(?P<v6>[0-9A-Fa-f:.]+)\]|(?P<name>[A-Za-z0-9_.-]+))(?::(?P<port>\d*))?")
+_WITH_TLS = "pulsar+ssl"
+_PORTS = {"pulsar": 6650, _WITH_TLS: 6651}
 _HINT = "write pulsar://host:6650, with several hosts between commas"
 
 
@@ -25,7 +27,10 @@ def service_url(url: str) -> str:
     if not separator:
         raise ConfigurationError(f"the URL of a Pulsar broker has no scheme; {_HINT}")
 
-    _check_scheme(scheme.lower())
+    scheme = scheme.lower()
+    if scheme not in _PORTS:
+        raise ConfigurationError(f"{scheme!r} is no scheme of a Pulsar broker; {_HINT}")
+
     if "@" in rest:
         raise ConfigurationError(
             "the URL of a Pulsar broker holds user information before an '@'; Pulsar has none in its URL, take it out"
@@ -38,18 +43,15 @@ def service_url(url: str) -> str:
             "PulsarBroker"
         )
 
-    return "pulsar://" + ",".join(_address(host) for host in hosts.split(","))
+    return f"{scheme}://" + ",".join(_address(host, _PORTS[scheme]) for host in hosts.split(","))
 
 
-def _check_scheme(scheme: str) -> None:
-    if scheme == "pulsar+ssl":
-        raise ConfigurationError("pulsar+ssl:// cannot be used: this version has no TLS yet; use pulsar://")
-
-    if scheme != "pulsar":
-        raise ConfigurationError(f"{scheme!r} is no scheme of a Pulsar broker; {_HINT}")
+def uses_tls(url: str) -> bool:
+    """Whether a URL that `service_url` has given asks for TLS."""
+    return url.startswith(f"{_WITH_TLS}://")
 
 
-def _address(host: str) -> str:
+def _address(host: str, default_port: int) -> str:
     if not host.strip():
         raise ConfigurationError(f"the URL of a Pulsar broker lacks a host; {_HINT}")
 
@@ -57,7 +59,7 @@ def _address(host: str) -> str:
     if match is None:
         raise ConfigurationError(f"{host!r} in the URL of a Pulsar broker is no host and port; {_HINT}")
 
-    port = int(match["port"] or 6650)
+    port = int(match["port"] or default_port)
     if not 0 < port < 65536:
         raise ConfigurationError(f"port {port} in the URL of a Pulsar broker is none; {_HINT}")
 

@@ -11,9 +11,11 @@ from pystream_pulsar._checks import is_name, is_seconds, is_whole
 from pystream_pulsar._driver.driver import Driver, open_driver
 from pystream_pulsar._home import Home
 from pystream_pulsar._producers import Producers
-from pystream_pulsar._url import service_url
+from pystream_pulsar._url import service_url, uses_tls
+from pystream_pulsar.auth import Token
 from pystream_pulsar.publisher import PulsarPublisher, PulsarPublishPolicy
 from pystream_pulsar.subscription import PulsarSubscription
+from pystream_pulsar.tls import TLS
 from pystream_pulsar.topic import PulsarTopic
 from pystream_pulsar.transport import ConsumerSpec, ProducerSpec, ServerInfo, Transport
 
@@ -27,7 +29,9 @@ class PulsarBroker:
     """An Apache Pulsar cluster; implements `pystream.protocols.Broker`. Construction does no I/O.
 
     Args:
-        url: `pulsar://host:6650`; several hosts stand between commas.
+        url: `pulsar://host:6650`, or `pulsar+ssl://host:6651` for TLS; several hosts stand between commas.
+        auth: What the server knows us by, or none.
+        tls: Whose certificates are trusted, with `pulsar+ssl://`; none for the system's authorities.
         default_subscription: The subscription that a bare topic name joins, of type SHARED; none
             makes a bare name an error.
         operation_timeout: Seconds for opening or closing one consumer or producer, 1 or more.
@@ -42,12 +46,15 @@ class PulsarBroker:
         self,
         url: str,
         *,
+        auth: Token | None = None,
+        tls: TLS | None = None,
         default_subscription: str | None = None,
         operation_timeout: float = 30.0,
         connection_timeout: float = 10.0,
         io_threads: int = 1,
     ) -> None:
         self._url = service_url(url)
+        _check_security(self._url, auth, tls)
         _check_seconds("operation_timeout", operation_timeout)
         _check_seconds("connection_timeout", connection_timeout)
         if not is_whole(io_threads):
@@ -56,6 +63,8 @@ class PulsarBroker:
         if default_subscription is not None and not is_name(default_subscription):
             raise ConfigurationError("PulsarBroker(default_subscription=...): the name is empty; leave it out for none")
 
+        self._auth = auth
+        self._tls = (tls or TLS()) if uses_tls(self._url) else None
         self._default_subscription = default_subscription
         self._operation_timeout = operation_timeout
         self._connection_timeout = connection_timeout
@@ -112,6 +121,7 @@ class PulsarBroker:
 
         Raises:
             PulsarConnectError: With the address and the reason, within `connection_timeout`.
+            ConfigurationError: The file of trusted certificates cannot be used; nothing was sent.
 
         Cancel safety: a cancelled connect leaves nothing open.
         """
@@ -122,6 +132,8 @@ class PulsarBroker:
             operation_timeout=self._operation_timeout,
             connection_timeout=self._connection_timeout,
             io_threads=self._io_threads,
+            auth=self._auth,
+            tls=self._tls,
         )
         transport = ClientTransport(settings)
         try:
@@ -131,12 +143,18 @@ class PulsarBroker:
             raise
 
         connection = ConnectedPulsarBroker(transport, clock=clock, info=info, url=self._url)
+        self.adopt(connection)
+        return connection
+
+    def adopt(self, connection: ConnectedPulsarBroker) -> None:
+        """Have a connection be this broker's latest, to which its publishers belong.
+
+        For what connects a broker otherwise than by `connect`, over a transport of its own.
+        """
         self._connection = connection
         waiting, self._waiting = self._waiting, []
         for publisher in waiting:
             publisher.bind(connection.producers(publisher.policy))
-
-        return connection
 
     def _missing(self) -> PyStreamError:
         if self._connection is None:
@@ -237,7 +255,7 @@ class ConnectedPulsarBroker:
 
 
 def broker_from_url(url: str) -> PulsarBroker:
-    """The broker of a `pulsar://` URL; the entry point of the group `pystream.brokers`."""
+    """The broker of a `pulsar://` or `pulsar+ssl://` URL; the entry point of the group `pystream.brokers`."""
     return PulsarBroker(url)
 
 
@@ -249,6 +267,20 @@ def _checked(policy: PulsarPublishPolicy | None) -> PulsarPublishPolicy:
         raise ConfigurationError(f"a Pulsar publisher takes a PulsarPublishPolicy, not {type(policy).__name__}")
 
     return policy
+
+
+def _check_security(url: str, auth: Any, tls: Any) -> None:
+    if auth is not None and not isinstance(auth, Token):
+        raise ConfigurationError(f"PulsarBroker(auth=...): give a Token, not {type(auth).__name__}")
+
+    if tls is not None and not isinstance(tls, TLS):
+        raise ConfigurationError(f"PulsarBroker(tls=...): give a TLS, not {type(tls).__name__}")
+
+    if tls is not None and not uses_tls(url):
+        raise ConfigurationError(
+            f"PulsarBroker({url!r}, tls=...): the URL asks for a connection without TLS; begin it with pulsar+ssl://, "
+            "or leave tls out"
+        )
 
 
 def _check_seconds(name: str, value: Any) -> None:

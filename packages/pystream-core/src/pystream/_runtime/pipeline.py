@@ -39,9 +39,7 @@ def compile_pipeline(live: LiveMount) -> Start[Delivery]:
     Called where the application's context variables are in force: each delivery gets a copy.
     """
     verdicts = Verdicts(live)
-    reply_to = live.registered.reply_to
-    reply = _discard(live, verdicts) if reply_to is None else _publish(live, verdicts, reply_to)
-    handle = _compile_handle(compile_call(live), verdicts, reply)
+    handle = compile_handle(compile_call(live), verdicts, compile_reply(live, verdicts))
     settling = Settling(live, verdicts, handle)
     process = _observed(live, settling, handle) if live.hooks else _plain(settling, handle)
     return in_fresh_context(process, contextvars.copy_context())
@@ -76,7 +74,8 @@ def _observed(live: LiveMount, settling: Settling, handle: Handle) -> Process:
     return process
 
 
-def _compile_handle(call: Call, verdicts: Verdicts, reply: Reply) -> Handle:
+def compile_handle(call: Call, verdicts: Verdicts, reply: Reply) -> Handle:
+    """The function from a delivery to its outcome."""
     acknowledged = ack()
 
     async def handle(delivery: Delivery, reruns: int) -> Outcome | None:
@@ -97,6 +96,12 @@ def _compile_handle(call: Call, verdicts: Verdicts, reply: Reply) -> Handle:
         return await reply(delivery, result, reruns)
 
     return handle
+
+
+def compile_reply(live: LiveMount, verdicts: Verdicts) -> Reply:
+    """What becomes of a returned value: it is published, or discarded where nothing says where to."""
+    reply_to = live.registered.reply_to
+    return _discard(live, verdicts) if reply_to is None else _publish(live, verdicts, reply_to)
 
 
 def _publish(live: LiveMount, verdicts: Verdicts, reply_to: str) -> Reply:

@@ -10,13 +10,16 @@ from pystream import _hooks
 from pystream._loops import in_cancelled_scope, is_cancellation
 from pystream._runtime.definition import MountedBroker
 from pystream._runtime.hooks import call
+from pystream._runtime.live import LiveMount
+from pystream._runtime.pipeline import compile_pipeline
+from pystream._runtime.starter import Start
 from pystream._runtime.subscription import Subscription
 from pystream._runtime.tracker import Tracker
 from pystream.clock import LoopClock
 from pystream.hookspecs import ServiceEvent
 from pystream.parameters import Surroundings
 from pystream.plugins import load_plugins
-from pystream.protocols import ConnectedBroker
+from pystream.protocols import Clock, ConnectedBroker, Delivery
 
 if TYPE_CHECKING:
     from pystream._runtime.service import Service
@@ -57,9 +60,9 @@ class Startup:
         definition = self._service.definition
         step, culprit = "on_startup", definition.title
         event = ServiceEvent(title=definition.title, version=definition.version)
-        clock = LoopClock()
+        clock = self._clock()
         try:
-            self.tracker = tracker = Tracker(tasks, definition.max_tracked)
+            self.tracker = tracker = self._tracker(tasks)
             for hook in self.hooks.on_startup:
                 culprit = hook.name
                 await call(hook, event)
@@ -67,7 +70,7 @@ class Startup:
             step = "connect"
             for mounted in definition.brokers:
                 culprit = mounted.name
-                self.brokers.append((mounted, await mounted.broker.connect(clock)))
+                self.brokers.append((mounted, await self._connect(mounted, clock)))
 
             step = "subscribe"
             for mounted, broker in self.brokers:
@@ -89,6 +92,7 @@ class Startup:
                         board=self._service.board,
                         fail=self._service.fail,
                         fatal_end=definition.on_subscription_end == "fail",
+                        compiled=self._compiled,
                     )
                     self.subscriptions.append((mounted, subscription))
 
@@ -107,6 +111,20 @@ class Startup:
                 raise
 
             self._service.fail(step, culprit, error)
+
+    # What a harness replaces; a production start runs these.
+
+    def _clock(self) -> Clock:
+        return LoopClock()
+
+    def _tracker(self, tasks: TaskGroup) -> Tracker:
+        return Tracker(tasks, self._service.definition.max_tracked)
+
+    async def _connect(self, mounted: MountedBroker, clock: Clock) -> ConnectedBroker:
+        return await mounted.broker.connect(clock)
+
+    def _compiled(self, live: LiveMount) -> Start[Delivery]:
+        return compile_pipeline(live)
 
     async def _loop(self, subscription: Subscription) -> None:
         try:

@@ -59,6 +59,7 @@ class Subscription:
         board: HealthBoard,
         fail: Callable[[str, str, BaseException], None],
         fatal_end: bool,
+        compiled: Callable[[LiveMount], Start[Delivery]] = compile_pipeline,
     ) -> Subscription:
         """Subscribe, and compile the handler for this start of the service.
 
@@ -91,7 +92,7 @@ class Subscription:
             fail=lambda step, error: fail(step, name, error),
         )
         try:
-            start = compile_pipeline(live)
+            start = compiled(live)
         except BaseException:
             await subscriber.close()
             raise

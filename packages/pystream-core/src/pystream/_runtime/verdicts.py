@@ -42,7 +42,7 @@ class Verdicts:
             return self._unreadable(delivery, error.error)
 
         self.undecodable = 0
-        settle = _settle_in(error)
+        settle = settle_in(error)
         if settle is not None:
             return settle.outcome
 
@@ -129,7 +129,7 @@ class Verdicts:
         return None
 
 
-def _settle_in(error: BaseException) -> Settle | None:
+def settle_in(error: BaseException) -> Settle | None:
     """The `Settle` that was raised, also as the only kind of leaf in groups of a task group."""
     if isinstance(error, Settle):
         return error
@@ -137,6 +137,6 @@ def _settle_in(error: BaseException) -> Settle | None:
     if not isinstance(error, ExceptionGroup):
         return None
 
-    found = [_settle_in(leaf) for leaf in error.exceptions]
+    found = [settle_in(leaf) for leaf in error.exceptions]
     first = found[0]
     return first if first is not None and all(item and item.outcome == first.outcome for item in found) else None

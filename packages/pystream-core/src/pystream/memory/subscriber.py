@@ -130,6 +130,11 @@ class MemorySubscriber:
         self._signal.wake()
 
     @property
+    def ready(self) -> bool:
+        """Whether a `take` may succeed now: something is unread, came back, or was left by another thread."""
+        return bool(self._due) or self._cursor.position < self._log.end or bool(self._mail)
+
+    @property
     def delayed(self) -> int:
         """How many deliveries are held back for a delay, 0 or more."""
         if self._mail:

@@ -7,7 +7,7 @@ consumers, producers and messages; they call methods on them and nothing else.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import _pulsar  # an extension module without stubs, like all that comes out of it
@@ -32,7 +32,15 @@ _NACK_DELAY_MS = 100
 
 
 def new_client(
-    url: str, *, operation_timeout: float, connection_timeout: float, io_threads: int, log_file: tuple[str, str]
+    url: str,
+    *,
+    operation_timeout: float,
+    connection_timeout: float,
+    io_threads: int,
+    log_file: tuple[str, str],
+    token: str | Callable[[], str] | None = None,
+    trust_file: str | None = None,
+    verify_hostname: bool = True,
 ) -> Any:
     """A client that has not dialled yet.
 
@@ -42,12 +50,24 @@ def new_client(
         connection_timeout: Seconds for the connection below them.
         io_threads: Network threads, 1 or more.
         log_file: The least level and the path its log goes to.
+        token: What the server knows us by, or a function the client asks for it on threads of its
+            own and which must not raise; or none.
+        trust_file: The path of the trusted certificates, for a URL with TLS.
+        verify_hostname: Whether a certificate must be for the host in the URL.
     """
     configuration = _pulsar.ClientConfiguration()
     configuration.operation_timeout_seconds(max(1, round(operation_timeout)))
     configuration.connection_timeout(max(1, round(connection_timeout * 1000)))
     configuration.io_threads(io_threads)
     use_log_file(configuration, *log_file)
+    if token is not None:
+        configuration.authentication(_pulsar.AuthenticationToken.create(token))
+
+    if trust_file is not None:
+        configuration.tls_trust_certs_file_path(trust_file)
+        configuration.tls_allow_insecure_connection(False)
+        configuration.tls_validate_hostname(verify_hostname)  # the client's own default is not to
+
     return _pulsar.Client(url, configuration)
 
 

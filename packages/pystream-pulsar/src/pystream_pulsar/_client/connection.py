@@ -18,6 +18,11 @@ from pystream_pulsar._client.logs import log_file
 from pystream_pulsar._client.probe import addresses, probe
 from pystream_pulsar._client.producers import ClientProducer
 from pystream_pulsar._client.results import open_producer_error, subscribe_error
+from pystream_pulsar._client.tls import ssl_context, trust_file
+from pystream_pulsar._client.tokens import TokenSupplier, read_token
+from pystream_pulsar.auth import Token
+from pystream_pulsar.errors import PulsarConnectError
+from pystream_pulsar.tls import TLS
 from pystream_pulsar.transport import ConsumerSpec, ProducerSpec, ServerInfo
 
 __all__ = ["ClientSettings", "ClientTransport"]
@@ -28,11 +33,13 @@ class ClientSettings:
     """How to reach a cluster.
 
     Attributes:
-        url: The service URL: `pulsar://`, one or more hosts.
+        url: The service URL: `pulsar://` or `pulsar+ssl://`, one or more hosts.
         operation_timeout: Seconds for opening or closing one consumer or producer, 1 or more.
         connection_timeout: Seconds until `connect` gives up, and for each connection later.
         io_threads: Network threads of the client, 1 or more.
         close_timeout: Seconds that a close may take in all, more than 0.
+        auth: Who we are, or none.
+        tls: How the server is known; there with `pulsar+ssl://`, and only with it.
     """
 
     url: str
@@ -40,6 +47,8 @@ class ClientSettings:
     connection_timeout: float = 10.0
     io_threads: int = 1
     close_timeout: float = 8.0
+    auth: Token | None = None
+    tls: TLS | None = None
 
 
 class ClientTransport:
@@ -61,23 +70,22 @@ class ClientTransport:
 
         Raises:
             PulsarConnectError: Nobody answers as a Pulsar server, or it refuses; with address and reason.
+            ConfigurationError: The file of trusted certificates cannot be used; before anything is sent.
             BrokerClosed: The transport was closed.
 
         Cancel safety: nothing stays open.
         """
         settings = self._settings
-        info = await probe(addresses(settings.url), timeout=settings.connection_timeout)
+        tls = settings.tls
+        context = None if tls is None else ssl_context(tls)
+        deadline = anyio.current_time() + settings.connection_timeout
+        token = None if settings.auth is None else await self._read_token(settings.auth)
+        remaining = deadline - anyio.current_time()
+        info = await probe(addresses(settings.url), timeout=remaining, token=token, context=context)
         if self._closed:
             raise BrokerClosed("the connection was closed while it was made")
 
-        native = binding.new_client(
-            settings.url,
-            operation_timeout=settings.operation_timeout,
-            connection_timeout=settings.connection_timeout,
-            io_threads=settings.io_threads,
-            log_file=log_file(),
-        )
-        self._client = GuardedClient(native, settings.close_timeout)
+        self._client = self._new_client(token)
         return info
 
     async def subscribe(self, spec: ConsumerSpec, wake: Callable[[], None]) -> ClientConsumer:
@@ -147,6 +155,27 @@ class ClientTransport:
         await call_all([client.close_async], deadline=deadline)
         for producer in producers:
             producer.give_up()
+
+    async def _read_token(self, auth: Token) -> str:
+        settings = self._settings
+        try:
+            return await read_token(auth, timeout=settings.connection_timeout)
+        except PulsarConnectError as error:
+            raise PulsarConnectError(f"cannot connect to {settings.url}: {error}", result=error.result) from error
+
+    def _new_client(self, token: str | None) -> GuardedClient:
+        settings, auth, tls = self._settings, self._settings.auth, self._settings.tls
+        native = binding.new_client(
+            settings.url,
+            operation_timeout=settings.operation_timeout,
+            connection_timeout=settings.connection_timeout,
+            io_threads=settings.io_threads,
+            log_file=log_file(),
+            token=TokenSupplier(auth, token) if auth is not None and auth.changes and token is not None else token,
+            trust_file=None if tls is None else trust_file(tls),
+            verify_hostname=tls is None or tls.verify_hostname,
+        )
+        return GuardedClient(native, settings.close_timeout)
 
     def _open_client(self) -> Any:
         if self._closed:

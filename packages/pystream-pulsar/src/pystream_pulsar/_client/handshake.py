@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pystream_pulsar._client.jwt import expired_at
 from pystream_pulsar._client.wire import fields, number_field, text_field
 from pystream_pulsar.errors import PulsarConnectError
 from pystream_pulsar.transport import ServerInfo
@@ -18,16 +19,27 @@ _PROTOCOL_VERSION = 19
 _SERVER_ERRORS = {3: "AuthenticationError", 4: "AuthorizationError", 11: "UnsupportedVersionError"}
 
 
-def connect_frame() -> bytes:
-    """What a client says first, without credentials."""
-    content = text_field(1, b"pystream") + number_field(4, _PROTOCOL_VERSION)
+def connect_frame(token: str | None = None) -> bytes:
+    """What a client says first."""
+    content = text_field(1, b"pystream")
+    if token is not None:
+        content += text_field(3, token.encode())
+
+    content += number_field(4, _PROTOCOL_VERSION)
+    if token is not None:
+        content += text_field(5, b"token")  # the kind of credentials
+
     command = number_field(1, _CONNECT) + text_field(_CONNECT, content)
     sized = len(command).to_bytes(4, "big") + command
     return len(sized).to_bytes(4, "big") + sized
 
 
-def read_answer(frame: bytes) -> ServerInfo:
+def read_answer(frame: bytes, token: str | None = None) -> ServerInfo:
     """What the server is, from its first frame without the frame's own length.
+
+    Args:
+        frame: The frame.
+        token: What was sent; a refusal that repeats it is not quoted with it.
 
     Raises:
         PulsarConnectError: The server refused; the message is only the reason.
@@ -44,7 +56,7 @@ def read_answer(frame: bytes) -> ServerInfo:
         raise ValueError("neither CONNECTED nor ERROR")
 
     if kind == _ERROR:
-        raise _refusal(content)
+        raise _refusal(content, token)
 
     answer = dict(fields(content))
     version, limit = answer.get(1), answer.get(3)
@@ -55,12 +67,25 @@ def read_answer(frame: bytes) -> ServerInfo:
     return ServerInfo(version=info.version, max_message_size=limit) if isinstance(limit, int) and limit > 0 else info
 
 
-def _refusal(content: bytes) -> PulsarConnectError:
+def _refusal(content: bytes, token: str | None) -> PulsarConnectError:
     error = dict(fields(content))
     text, code = error.get(3), error.get(2)
     said = text.decode(errors="replace") if isinstance(text, bytes) else "no reason given"
     name = _SERVER_ERRORS.get(code, "ConnectError") if isinstance(code, int) else "ConnectError"
-    return PulsarConnectError(f"the server refused the connection: {said}", result=name)
+    if token is not None:
+        said = said.replace(token, "(the token)")
+
+    hint = _hint(token) if name == "AuthenticationError" else ""
+    return PulsarConnectError(f"the server refused the connection: {said}{hint}", result=name)
+
+
+def _hint(token: str | None) -> str:
+    """What the server keeps to itself: it says the same to every client it does not know."""
+    if token is None:
+        return "; no token was sent: give PulsarBroker(auth=Token(...))"
+
+    expiry = expired_at(token)
+    return f"; the token expired at {expiry}" if expiry else "; it does not accept the token that was sent"
 
 
 def stray_answer(start: bytes) -> str:

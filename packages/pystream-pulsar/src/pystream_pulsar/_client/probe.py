@@ -9,6 +9,7 @@ sentence that says which.
 from __future__ import annotations
 
 import socket
+import ssl
 from collections.abc import Sequence
 from urllib.parse import urlsplit
 
@@ -16,6 +17,7 @@ import anyio
 from anyio.abc import ByteStream
 
 from pystream_pulsar._client.handshake import MAX_ANSWER, connect_frame, read_answer, stray_answer
+from pystream_pulsar._client.tls import secure
 from pystream_pulsar.errors import PulsarConnectError
 from pystream_pulsar.transport import ServerInfo
 
@@ -23,23 +25,29 @@ __all__ = ["Address", "addresses", "probe"]
 
 Address = tuple[str, int]
 
-_DEFAULT_PORT = 6650
+_SILENT_CLOSE = (
+    "it closed the connection without an answer, as a port with TLS does, which is reached by pulsar+ssl://, "
+    "and a server that is starting"
+)
+_DEFAULT_PORTS = {"pulsar": 6650, "pulsar+ssl": 6651}
 
 
 def addresses(url: str) -> tuple[Address, ...]:
     """The hosts and ports of a service URL, in its order.
 
     Raises:
-        PulsarConnectError: The URL has another scheme than `pulsar`, or no host, or no valid port.
+        PulsarConnectError: The URL has another scheme than `pulsar` or `pulsar+ssl`, or no host, or no valid port.
     """
     scheme, separator, rest = url.partition("://")
-    if not separator or scheme != "pulsar":
-        raise PulsarConnectError("cannot connect: the service URL must begin with pulsar://", result="InvalidUrl")
+    if not separator or scheme not in _DEFAULT_PORTS:
+        raise PulsarConnectError(
+            "cannot connect: the service URL must begin with pulsar:// or pulsar+ssl://", result="InvalidUrl"
+        )
 
-    return tuple(_address(part) for part in rest.split("/", 1)[0].split(","))
+    return tuple(_address(part, _DEFAULT_PORTS[scheme]) for part in rest.split("/", 1)[0].split(","))
 
 
-def _address(part: str) -> Address:
+def _address(part: str, default_port: int) -> Address:
     try:
         split = urlsplit(f"//{part}")
         host, port = split.hostname, split.port
@@ -52,15 +60,19 @@ def _address(part: str) -> Address:
     if not host:
         raise PulsarConnectError("cannot connect: the service URL names no host", result="InvalidUrl")
 
-    return host, port or _DEFAULT_PORT
+    return host, port or default_port
 
 
-async def probe(hosts: Sequence[Address], *, timeout: float) -> ServerInfo:
+async def probe(
+    hosts: Sequence[Address], *, timeout: float, token: str | None = None, context: ssl.SSLContext | None = None
+) -> ServerInfo:
     """What the first host that answers is. They are asked one after the other.
 
     Args:
         hosts: At least one.
         timeout: Seconds for all of them together; each gets an equal share of what is left.
+        token: What we are known by, or none.
+        context: How the server's certificate is judged, or none for a connection without TLS.
 
     Raises:
         PulsarConnectError: None of them answers as a Pulsar server, or the first that does refuses.
@@ -72,7 +84,7 @@ async def probe(hosts: Sequence[Address], *, timeout: float) -> ServerInfo:
     for index, (host, port) in enumerate(hosts):
         share = max(0.0, deadline - anyio.current_time()) / (len(hosts) - index)
         try:
-            return await _ask(host, port, share)
+            return await _ask(host, port, share, token, context)
         except PulsarConnectError as error:
             name = f"[{host}]" if ":" in host else host
             failures.append(f"cannot connect to {name}:{port}: {error}")
@@ -81,14 +93,15 @@ async def probe(hosts: Sequence[Address], *, timeout: float) -> ServerInfo:
     raise PulsarConnectError("; ".join(failures), result=cause.result) from cause.__cause__
 
 
-async def _ask(host: str, port: int, timeout: float) -> ServerInfo:
+async def _ask(host: str, port: int, timeout: float, token: str | None, context: ssl.SSLContext | None) -> ServerInfo:
     reached = False
     try:
         with anyio.fail_after(timeout):
-            async with await anyio.connect_tcp(host, port) as stream:
+            async with await anyio.connect_tcp(host, port) as connection:
                 reached = True
-                await stream.send(connect_frame())
-                return await _read(stream)
+                stream = connection if context is None else await secure(connection, host, context)
+                await stream.send(connect_frame(token))
+                return await _read(stream, token)
 
     except TimeoutError as error:
         where = "accepts connections but stays silent" if reached else "does not answer (a firewall may drop us)"
@@ -97,7 +110,7 @@ async def _ask(host: str, port: int, timeout: float) -> ServerInfo:
         raise PulsarConnectError(_unreachable(error), result="ConnectError") from error
 
 
-async def _read(stream: ByteStream) -> ServerInfo:
+async def _read(stream: ByteStream, token: str | None) -> ServerInfo:
     received = b""
     try:
         while True:
@@ -110,10 +123,10 @@ async def _read(stream: ByteStream) -> ServerInfo:
                 raise PulsarConnectError(stray_answer(received), result="ConnectError")
 
             if len(received) >= 4 + size:
-                return read_answer(received[4 : 4 + size])
+                return read_answer(received[4 : 4 + size], token)
 
     except anyio.EndOfStream as error:
-        why = stray_answer(received) if received else "it closed the connection without an answer"
+        why = stray_answer(received) if received else _SILENT_CLOSE
         raise PulsarConnectError(why, result="ConnectError") from error
     except ValueError as error:
         raise PulsarConnectError(stray_answer(received), result="ConnectError") from error

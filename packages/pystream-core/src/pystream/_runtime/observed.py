@@ -1,0 +1,322 @@
+"""The pipeline with an instrument compiled in; only `pystream.harness` imports it."""
+
+from __future__ import annotations
+
+import contextvars
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any, cast
+
+from anyio.abc import TaskGroup
+
+from pystream._runtime.call import Call, compile_call
+from pystream._runtime.intake import Intake
+from pystream._runtime.live import LiveMount
+from pystream._runtime.pipeline import compile_handle, compile_reply
+from pystream._runtime.settling import Handle, Settling
+from pystream._runtime.starter import Start, in_fresh_context
+from pystream._runtime.tracker import Call as TrackedCall
+from pystream._runtime.tracker import Tracker
+from pystream._runtime.verdicts import Verdicts, settle_in
+from pystream.outcomes import Outcome, ack
+from pystream.parameters import Undecodable
+from pystream.parameters.payload import PayloadKind
+from pystream.protocols import ConnectedBroker, Delivery, Gap, Mounting, Outgoing, Publisher, PublishPolicy, Subscriber
+
+
+class Probe:
+    """Is told of one subscription; every method does nothing until a subclass says otherwise.
+
+    All calls come on the app's loop, synchronously, and must not raise.
+    """
+
+    def waiting(self, waits: bool) -> None:
+        """The form began to wait for the stream, or the wait has ended."""
+
+    def taken(self, delivery: Delivery) -> None:
+        """A delivery was taken from the stream."""
+
+    def began(self, delivery: Delivery) -> None:
+        """The work on a delivery begins; `ended` follows, whatever happens."""
+
+    def called(self, delivery: Delivery, value: Any) -> None:
+        """The handler is called with this payload; once more for each run in place."""
+
+    def failed(self, delivery: Delivery, error: BaseException) -> None:
+        """The run raised, or the delivery could not be read and the handler was not called."""
+
+    def handled(self, delivery: Delivery, outcome: Outcome | None) -> None:
+        """A run, its reply included, is over; no outcome means that the delivery is left unsettled."""
+
+    def paused(self, pauses: bool) -> None:
+        """A delivery that is retried in place waits for its next run, or the wait has ended."""
+
+    def settling(self, delivery: Delivery, outcome: Outcome) -> None:
+        """The settlement is about to be made."""
+
+    def settled(self, delivery: Delivery, outcome: Outcome, error: Exception | None) -> None:
+        """The settlement was made, or failed with `error`; hooks and continuations follow."""
+
+    def ended(self, delivery: Delivery) -> None:
+        """The work on a delivery is over; its continuation, if it is a task, is tracked by now."""
+
+
+class Instrument:
+    """Is told of a run of a service; every method does nothing until a subclass says otherwise."""
+
+    def subscription(self, name: str) -> Probe:
+        """The probe of a subscription; asked for once, before it is opened."""
+        return Probe()
+
+    def publishing(self, broker: int, outgoing: Outgoing) -> None:
+        """The service, or somebody outside it, publishes through the broker at this place among the app's."""
+
+    def published(self, broker: int, outgoing: Outgoing, error: BaseException | None) -> None:
+        """The publish has ended: it was confirmed, or raised `error`."""
+
+    def tracked(self, name: str, runs: bool) -> None:
+        """A task that follows a settlement was started, or has ended."""
+
+    def stopping(self) -> None:
+        """A stop was announced, by whomever."""
+
+
+def compile_observed(live: LiveMount, probe: Probe) -> Start[Delivery]:
+    """What `compile_pipeline` makes, with a probe in it."""
+    live = replace(live, intake=cast("Intake", _ObservedIntake(live.intake, probe)))
+    verdicts = Verdicts(live)
+    handle = compile_handle(_observed_call(live, probe), verdicts, compile_reply(live, verdicts))
+    settling = ObservedSettling(live, verdicts, _observed_handle(handle, probe), probe)
+    settle, now, hooked, acknowledged = settling.settle, live.clock.now, bool(live.hooks), ack()
+
+    async def process(delivery: Delivery) -> None:
+        started = now()
+        probe.began(delivery)
+        try:
+            try:
+                outcome = await handle(delivery, 0)
+            except BaseException:
+                probe.handled(delivery, None)
+                raise
+
+            probe.handled(delivery, outcome)
+            if outcome is acknowledged and not hooked:
+                await settling.acknowledge(delivery, acknowledged)
+            elif outcome is not None:
+                await settle(delivery, outcome, started)
+        finally:
+            probe.ended(delivery)
+
+    return in_fresh_context(process, contextvars.copy_context())
+
+
+def _observed_call(live: LiveMount, probe: Probe) -> Call:
+    present: Any = None  # the delivery of the call that is being made
+    handler, payload_of = live.registered.handler, _payload_of(live)
+
+    def observed_handler(*args: Any, **keywords: Any) -> Any:
+        # Called within `call`, before anything can suspend.
+        probe.called(present, payload_of(args, keywords))
+        return handler(*args, **keywords)
+
+    call = compile_call(replace(live, registered=replace(live.registered, handler=observed_handler)))
+
+    async def observed(delivery: Delivery, reruns: int) -> Any:
+        nonlocal present
+        present = delivery
+        try:
+            return await call(delivery, reruns)
+        except Undecodable as error:
+            probe.failed(delivery, error.error)
+            raise
+        except BaseException as error:
+            if settle_in(error) is None:
+                probe.failed(delivery, error)
+
+            raise
+
+    return observed
+
+
+def _payload_of(live: LiveMount) -> Callable[[tuple[Any, ...], dict[str, Any]], Any]:
+    """Finds the payload among the arguments of the handler."""
+    registered = live.registered
+    pairs = zip(registered.signature.parameters, registered.kinds, strict=True)
+    place, payload = next(
+        (place, parameter) for place, (parameter, kind) in enumerate(pairs) if isinstance(kind, PayloadKind)
+    )
+    name = payload.name
+    if payload.keyword:
+        return lambda args, keywords: keywords[name]
+
+    return lambda args, keywords: args[place]
+
+
+def _observed_handle(handle: Handle, probe: Probe) -> Handle:
+    async def observed(delivery: Delivery, reruns: int) -> Outcome | None:
+        try:
+            outcome = await handle(delivery, reruns)
+        except BaseException:
+            probe.handled(delivery, None)
+            raise
+
+        probe.handled(delivery, outcome)
+        return outcome
+
+    return observed
+
+
+class ObservedSettling(Settling):
+    """Tells a probe of every settlement."""
+
+    __slots__ = ("_probe",)
+
+    def __init__(self, live: LiveMount, verdicts: Verdicts, handle: Handle, probe: Probe) -> None:
+        super().__init__(live, verdicts, handle)
+        self._probe = probe
+
+    async def acknowledge(self, delivery: Delivery, outcome: Outcome) -> None:
+        """What the pipeline does for the common case: acknowledge, with nothing to follow."""
+        self._probe.settling(delivery, outcome)
+        error: Exception | None = None
+        try:
+            await delivery.ack()
+        except Exception as raised:
+            error = raised
+            self.failed(delivery, outcome, raised)
+
+        self._probe.settled(delivery, outcome, error)
+
+    async def _perform(self, delivery: Delivery, outcome: Outcome) -> Exception | None:
+        self._probe.settling(delivery, outcome)
+        error = await super()._perform(delivery, outcome)
+        self._probe.settled(delivery, outcome, error)
+        return error
+
+
+class ObservedTracker(Tracker):
+    """Tells an instrument of every task."""
+
+    def __init__(self, tasks: TaskGroup, limit: int, instrument: Instrument) -> None:
+        super().__init__(tasks, limit)
+        self._instrument = instrument
+
+    def start(self, calls: list[TrackedCall], failed: Callable[[str, BaseException], None]) -> None:
+        """See `Tracker.start`."""
+        for call in calls:
+            self._instrument.tracked(call[0], True)
+
+        super().start(calls, failed)
+
+    async def _run(
+        self, serial: int, call: TrackedCall, failed: Callable[[str, BaseException], None], finished: Callable[[], None]
+    ) -> None:
+        try:
+            await super()._run(serial, call, failed, finished)
+        finally:
+            self._instrument.tracked(call[0], False)
+
+
+class _ObservedIntake:
+    """What the pipeline uses of an `Intake`."""
+
+    __slots__ = ("_intake", "_probe", "stop")
+
+    def __init__(self, intake: Intake, probe: Probe) -> None:
+        self._intake = intake
+        self._probe = probe
+        self.stop = intake.stop
+
+    async def pause(self, delay: float) -> bool:
+        self._probe.paused(True)
+        try:
+            return await self._intake.pause(delay)
+        finally:
+            self._probe.paused(False)
+
+
+class ObservedSubscriber:
+    """A subscriber that tells a probe what is taken from it."""
+
+    __slots__ = ("_inner", "_probe", "close", "interrupt")
+
+    def __init__(self, inner: Subscriber, probe: Probe) -> None:
+        self._inner = inner
+        self._probe = probe
+        self.interrupt = inner.interrupt
+        self.close = inner.close
+
+    def take(self) -> Delivery | Gap | None:
+        """See `Subscriber.take`."""
+        delivery = self._inner.take()
+        if delivery is not None and not isinstance(delivery, Gap):
+            self._probe.taken(delivery)
+
+        return delivery
+
+    async def wait(self) -> None:
+        """See `Subscriber.wait`."""
+        self._probe.waiting(True)
+        try:
+            await self._inner.wait()
+        finally:
+            self._probe.waiting(False)
+
+    @property
+    def delayed(self) -> int:
+        """See `Subscriber.delayed`."""
+        return self._inner.delayed
+
+
+class ObservedBroker:
+    """A connected broker that tells an instrument what goes through it; all else is the broker's own."""
+
+    def __init__(
+        self, connected: ConnectedBroker, place: int, instrument: Instrument, probe_of: Callable[[str], Probe]
+    ) -> None:
+        self._connected = connected
+        self._place = place
+        self._instrument = instrument
+        self._probe_of = probe_of
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._connected, name)
+
+    async def subscribe(self, source: Any, mounting: Mounting) -> ObservedSubscriber:
+        """See `ConnectedBroker.subscribe`."""
+        name = f"{mounting.label}:{mounting.name}" if mounting.label else mounting.name
+        return ObservedSubscriber(await self._connected.subscribe(source, mounting), self._probe_of(name))
+
+    def publisher(self, policy: Any = None) -> Publisher:
+        """See `ConnectedBroker.publisher`."""
+        return ObservedPublisher(self._connected.publisher(policy), self._place, self._instrument)
+
+    def default_policy(self) -> PublishPolicy:
+        """See `ConnectedBroker.default_policy`."""
+        return self._connected.default_policy()
+
+    async def close(self) -> None:
+        """See `ConnectedBroker.close`."""
+        await self._connected.close()
+
+
+class ObservedPublisher:
+    """A publisher that tells an instrument what is sent."""
+
+    __slots__ = ("_inner", "_instrument", "_place")
+
+    def __init__(self, inner: Publisher, place: int, instrument: Instrument) -> None:
+        self._inner = inner
+        self._place = place
+        self._instrument = instrument
+
+    async def publish(self, outgoing: Outgoing, options: Any = None) -> None:
+        """See `Publisher.publish`."""
+        self._instrument.publishing(self._place, outgoing)
+        try:
+            await self._inner.publish(outgoing, options)
+        except BaseException as error:
+            self._instrument.published(self._place, outgoing, error)
+            raise
+
+        self._instrument.published(self._place, outgoing, None)
