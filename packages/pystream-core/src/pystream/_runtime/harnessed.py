@@ -42,7 +42,7 @@ class HarnessedService(Service):
 
     def replace_state(self, state: Any) -> None:
         """Open `state` in place of the service's own."""
-        self.definition = replace(self.definition, state=state, has_state=True)
+        self.definition: Definition = replace(self.definition, state=state, has_state=True)
 
     def build_state(self, build: Callable[[], Any]) -> None:
         """Open what `build` returns in place of the service's own state; the brokers are connected before it."""
