@@ -17,13 +17,14 @@ from typing import Any
 import anyio
 
 from benchmarks import counting, peers
-from benchmarks.consume import ROWS
+from benchmarks.consume import ROWS, floor
 from benchmarks.lone import lone, lone_floor
 from benchmarks.measuring import Series, row
 from benchmarks.report import markdown, table
+from benchmarks.testapp import testapp
 
 SCHEMA = 1
-OFFLINE = {**ROWS, "consume.lone": (lone_floor, lone, None)}
+OFFLINE = {**ROWS, "consume.lone": (lone_floor, lone, None), "testapp.publish": (floor, testapp, 25.0)}
 LIVE = ("live.consume.batched", "live.consume.single")
 URL_VARIABLE = "PYSTREAM_PULSAR_URL"
 

@@ -140,6 +140,10 @@ def _pydantic_says(annotation: Any) -> str:
 
 
 _NO_SCHEMA = _pydantic_says(Opaque)
+_NO_NAME = _pydantic_says(Incomplete)
+
+OF_PYDANTIC = (_NO_SCHEMA, _NO_NAME)
+"""The parts of the texts below that are pydantic's."""
 
 REFUSALS: dict[str, tuple[Callable[[], object], str]] = {
     "no payload": (
@@ -188,7 +192,7 @@ REFUSALS: dict[str, tuple[Callable[[], object], str]] = {
     "payload with a name that is not defined": (
         _bare(incomplete_payload),
         "incomplete_payload: the parameter 'order' is neither a payload (pydantic cannot validate "
-        f"<class 'test_registration.Incomplete'>: {_pydantic_says(Incomplete)}) "
+        f"<class 'test_registration.Incomplete'>: {_NO_NAME}) "
         "nor anything that pystream or the source offers",
     ),
     "header that pydantic does not know": (

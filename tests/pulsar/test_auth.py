@@ -40,24 +40,25 @@ def test_a_token_is_not_shown() -> None:
     assert HIDDEN not in repr([Token(HIDDEN)])
 
 
+NO_TOKENS: list[tuple[Any, str]] = [
+    ("", "Token(...): the token is empty"),
+    (" \n", "Token(...): the token is empty"),
+    (
+        f"{HIDDEN}\n",
+        "Token(...): the token holds a space, a line break or a character outside ASCII; strip what surrounds it",
+    ),
+    (
+        f"Bearer {HIDDEN}",
+        "Token(...): the token holds a space, a line break or a character outside ASCII; strip what surrounds it",
+    ),
+    (HIDDEN.encode(), "Token(...): give the token as text, or a function that gives it, not bytes"),
+    (None, "Token(...): give the token as text, or a function that gives it, not NoneType"),
+]
+"""What is no token, and the whole text of the refusal."""
+
+
 @pytest.mark.promise("PULSAR-122")
-@pytest.mark.parametrize(
-    ("source", "message"),
-    [
-        ("", "Token(...): the token is empty"),
-        (" \n", "Token(...): the token is empty"),
-        (
-            f"{HIDDEN}\n",
-            "Token(...): the token holds a space, a line break or a character outside ASCII; strip what surrounds it",
-        ),
-        (
-            f"Bearer {HIDDEN}",
-            "Token(...): the token holds a space, a line break or a character outside ASCII; strip what surrounds it",
-        ),
-        (HIDDEN.encode(), "Token(...): give the token as text, or a function that gives it, not bytes"),
-        (None, "Token(...): give the token as text, or a function that gives it, not NoneType"),
-    ],
-)
+@pytest.mark.parametrize(("source", "message"), NO_TOKENS)
 def test_what_is_no_token(source: Any, message: str) -> None:
     """What cannot be a token is refused at once, without being shown."""
     with pytest.raises(ConfigurationError) as refused:

@@ -50,31 +50,32 @@ def test_addresses(url: str, address: str) -> None:
     assert repr(broker) == f"PulsarBroker({address!r})"
 
 
+ADDRESSES: list[tuple[str, str]] = [
+    ("localhost:6650", f"the URL of a Pulsar broker has no scheme; {_HINT}"),
+    ("http://localhost:8080", f"'http' is no scheme of a Pulsar broker; {_HINT}"),
+    ("pulsar://", f"the URL of a Pulsar broker lacks a host; {_HINT}"),
+    ("pulsar://a:6650,,b", f"the URL of a Pulsar broker lacks a host; {_HINT}"),
+    ("pulsar://:6650", f"':6650' in the URL of a Pulsar broker is no host and port; {_HINT}"),
+    ("pulsar://a:x", f"'a:x' in the URL of a Pulsar broker is no host and port; {_HINT}"),
+    ("pulsar://a:70000", f"port 70000 in the URL of a Pulsar broker is none; {_HINT}"),
+    (
+        "pulsar://a/path",
+        _NO_PATH,
+    ),
+    (
+        "pulsar://a?token=secret",
+        _NO_PATH,
+    ),
+    (
+        "pulsar://me:secret@a",
+        "the URL of a Pulsar broker holds user information before an '@'; Pulsar has none in its URL, take it out",
+    ),
+]
+"""What is no URL, and the whole text of the refusal."""
+
+
 @pytest.mark.promise("PULSAR-32")
-@pytest.mark.parametrize(
-    ("url", "message"),
-    [
-        ("localhost:6650", f"the URL of a Pulsar broker has no scheme; {_HINT}"),
-        ("http://localhost:8080", f"'http' is no scheme of a Pulsar broker; {_HINT}"),
-        ("pulsar://", f"the URL of a Pulsar broker lacks a host; {_HINT}"),
-        ("pulsar://a:6650,,b", f"the URL of a Pulsar broker lacks a host; {_HINT}"),
-        ("pulsar://:6650", f"':6650' in the URL of a Pulsar broker is no host and port; {_HINT}"),
-        ("pulsar://a:x", f"'a:x' in the URL of a Pulsar broker is no host and port; {_HINT}"),
-        ("pulsar://a:70000", f"port 70000 in the URL of a Pulsar broker is none; {_HINT}"),
-        (
-            "pulsar://a/path",
-            _NO_PATH,
-        ),
-        (
-            "pulsar://a?token=secret",
-            _NO_PATH,
-        ),
-        (
-            "pulsar://me:secret@a",
-            "the URL of a Pulsar broker holds user information before an '@'; Pulsar has none in its URL, take it out",
-        ),
-    ],
-)
+@pytest.mark.parametrize(("url", "message"), ADDRESSES)
 def test_bad_addresses(url: str, message: str) -> None:
     """A URL that cannot be used is refused at construction, saying what is wrong."""
     with pytest.raises(ConfigurationError) as caught:
@@ -94,19 +95,20 @@ def test_credentials_are_never_shown(before: str, after: str) -> None:
     assert hidden not in str(caught.value)
 
 
+OPTIONS: list[tuple[dict[str, Any], str]] = [
+    ({"operation_timeout": 0.5}, "PulsarBroker(operation_timeout=0.5): give 1 second or more"),
+    ({"connection_timeout": None}, "PulsarBroker(connection_timeout=None): give 1 second or more"),
+    ({"io_threads": 0}, "PulsarBroker(io_threads=0): give a whole number of 1 or more"),
+    (
+        {"default_subscription": " "},
+        "PulsarBroker(default_subscription=...): the name is empty; leave it out for none",
+    ),
+]
+"""Options of a broker, and the whole text of the refusal."""
+
+
 @pytest.mark.promise("PULSAR-32")
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        ({"operation_timeout": 0.5}, "PulsarBroker(operation_timeout=0.5): give 1 second or more"),
-        ({"connection_timeout": None}, "PulsarBroker(connection_timeout=None): give 1 second or more"),
-        ({"io_threads": 0}, "PulsarBroker(io_threads=0): give a whole number of 1 or more"),
-        (
-            {"default_subscription": " "},
-            "PulsarBroker(default_subscription=...): the name is empty; leave it out for none",
-        ),
-    ],
-)
+@pytest.mark.parametrize(("options", "message"), OPTIONS)
 def test_bad_options(options: dict[str, Any], message: str) -> None:
     """An option that cannot work is refused at construction."""
     with pytest.raises(ConfigurationError) as caught:
@@ -115,20 +117,21 @@ def test_bad_options(options: dict[str, Any], message: str) -> None:
     assert str(caught.value) == message
 
 
+SECURITY: list[tuple[str, dict[str, Any], str]] = [
+    ("pulsar://a", {"auth": "s3cr3t"}, "PulsarBroker(auth=...): give a Token, not str"),
+    ("pulsar+ssl://a", {"tls": True}, "PulsarBroker(tls=...): give a TLS, not bool"),
+    (
+        "pulsar://a",
+        {"tls": TLS()},
+        "PulsarBroker('pulsar://a:6650', tls=...): the URL asks for a connection without TLS; begin it with "
+        "pulsar+ssl://, or leave tls out",
+    ),
+]
+"""URLs with `auth` and `tls`, and the whole text of the refusal."""
+
+
 @pytest.mark.promise("PULSAR-122")
-@pytest.mark.parametrize(
-    ("url", "options", "message"),
-    [
-        ("pulsar://a", {"auth": "s3cr3t"}, "PulsarBroker(auth=...): give a Token, not str"),
-        ("pulsar+ssl://a", {"tls": True}, "PulsarBroker(tls=...): give a TLS, not bool"),
-        (
-            "pulsar://a",
-            {"tls": TLS()},
-            "PulsarBroker('pulsar://a:6650', tls=...): the URL asks for a connection without TLS; begin it with "
-            "pulsar+ssl://, or leave tls out",
-        ),
-    ],
-)
+@pytest.mark.parametrize(("url", "options", "message"), SECURITY)
 def test_security_that_cannot_be(url: str, options: dict[str, Any], message: str) -> None:
     """What is no `Token` or `TLS`, and TLS for a URL without it, is refused at construction, showing nothing."""
     with pytest.raises(ConfigurationError) as caught:

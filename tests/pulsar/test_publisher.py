@@ -345,16 +345,17 @@ async def test_refusals() -> None:
     assert transport.producers == []
 
 
+POLICIES: list[tuple[dict[str, Any], str]] = [
+    ({"send_timeout": 0}, "PulsarPublishPolicy(send_timeout=0): give a number of seconds above 0"),
+    ({"send_timeout": None}, "PulsarPublishPolicy(send_timeout=None): give a number of seconds above 0"),
+    ({"max_pending": 0}, "PulsarPublishPolicy(max_pending=0): give a whole number of 1 or more"),
+    ({"max_pending": 1.5}, "PulsarPublishPolicy(max_pending=1.5): give a whole number of 1 or more"),
+]
+"""Options of a policy, and the whole text of the refusal."""
+
+
 @pytest.mark.promise("PULSAR-31")
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        ({"send_timeout": 0}, "PulsarPublishPolicy(send_timeout=0): give a number of seconds above 0"),
-        ({"send_timeout": None}, "PulsarPublishPolicy(send_timeout=None): give a number of seconds above 0"),
-        ({"max_pending": 0}, "PulsarPublishPolicy(max_pending=0): give a whole number of 1 or more"),
-        ({"max_pending": 1.5}, "PulsarPublishPolicy(max_pending=1.5): give a whole number of 1 or more"),
-    ],
-)
+@pytest.mark.parametrize(("options", "message"), POLICIES)
 def test_policy_refusals(options: dict[str, Any], message: str) -> None:
     """A policy with a value out of its range is refused at construction."""
     with pytest.raises(ConfigurationError) as caught:

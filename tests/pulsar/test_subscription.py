@@ -78,33 +78,34 @@ def test_parameters() -> None:
     assert list(parameters) == asked
 
 
+REFUSALS: list[tuple[dict[str, Any], str]] = [
+    ({"name": ""}, "a subscription to persistent://public/default/orders needs a name, not ''"),
+    ({"name": "  "}, "a subscription to persistent://public/default/orders needs a name, not '  '"),
+    ({"name": None}, "a subscription to persistent://public/default/orders needs a name, not None"),
+    ({"type": "Shared"}, "{}: type must be a SubscriptionType, not 'Shared'"),
+    ({"initial_position": "Latest"}, "{}: initial_position must be an InitialPosition, not 'Latest'"),
+    ({"receiver_queue_size": 0}, "{}: receiver_queue_size must be a whole number of 1 or more, not 0"),
+    ({"receiver_queue_size": True}, "{}: receiver_queue_size must be a whole number of 1 or more, not True"),
+    (
+        {"ack_timeout": 9.9},
+        "{}: ack_timeout=9.9: the client takes 10 seconds or more; raise it, or leave it out for none",
+    ),
+    (
+        {"ack_timeout": float("nan")},
+        "{}: ack_timeout=nan: the client takes 10 seconds or more; raise it, or leave it out for none",
+    ),
+    (
+        {"read_compacted": True},
+        _COMPACTED,
+    ),
+    ({"consumer_name": ""}, "{}: consumer_name is empty; give a name, or leave it out for a generated one"),
+    ({"properties": {"a": 1}}, "{}: properties are text to text, and one of them holds int"),
+]
+"""Options of a subscription, and the whole text of the refusal; {} is how the subscription is named."""
+
+
 @pytest.mark.promise("PULSAR-6")
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        ({"name": ""}, "a subscription to persistent://public/default/orders needs a name, not ''"),
-        ({"name": "  "}, "a subscription to persistent://public/default/orders needs a name, not '  '"),
-        ({"name": None}, "a subscription to persistent://public/default/orders needs a name, not None"),
-        ({"type": "Shared"}, "{}: type must be a SubscriptionType, not 'Shared'"),
-        ({"initial_position": "Latest"}, "{}: initial_position must be an InitialPosition, not 'Latest'"),
-        ({"receiver_queue_size": 0}, "{}: receiver_queue_size must be a whole number of 1 or more, not 0"),
-        ({"receiver_queue_size": True}, "{}: receiver_queue_size must be a whole number of 1 or more, not True"),
-        (
-            {"ack_timeout": 9.9},
-            "{}: ack_timeout=9.9: the client takes 10 seconds or more; raise it, or leave it out for none",
-        ),
-        (
-            {"ack_timeout": float("nan")},
-            "{}: ack_timeout=nan: the client takes 10 seconds or more; raise it, or leave it out for none",
-        ),
-        (
-            {"read_compacted": True},
-            _COMPACTED,
-        ),
-        ({"consumer_name": ""}, "{}: consumer_name is empty; give a name, or leave it out for a generated one"),
-        ({"properties": {"a": 1}}, "{}: properties are text to text, and one of them holds int"),
-    ],
-)
+@pytest.mark.parametrize(("options", "message"), REFUSALS)
 def test_refusals(options: dict[str, Any], message: str) -> None:
     """An option that cannot work is refused at construction, naming the subscription and the way out."""
     with pytest.raises(ConfigurationError) as caught:

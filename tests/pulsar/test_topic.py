@@ -40,25 +40,26 @@ def test_is_a_value() -> None:
         topic.name = "other"  # type: ignore[misc]  # that is the point
 
 
+REFUSALS: list[tuple[str, str]] = [
+    ("", "the local name is empty"),
+    ("a/b", "write 'name', 'tenant/namespace/name' or a full name; a local name holds no '/'"),
+    ("a/b/c/d", "write 'name', 'tenant/namespace/name' or a full name; a local name holds no '/'"),
+    ("/ns/orders", "the tenant is empty"),
+    ("acme//orders", "the namespace is empty"),
+    ("acme/eu/", "the local name is empty"),
+    ("ac me/eu/orders", "the tenant 'ac me' may hold only ASCII letters, digits and any of _ - = : ."),
+    ("acme/é/orders", "the namespace 'é' may hold only ASCII letters, digits and any of _ - = : ."),
+    ("or ders", "the local name holds ' '; it may hold no whitespace or control character"),
+    ("or\x00ders", "the local name holds '\\x00'; it may hold no whitespace or control character"),
+    ("kafka://a/b/c", "'kafka' is no kind of topic; write 'persistent://' or 'non-persistent://'"),
+    ("persistent://orders", "a full name is persistent://tenant/namespace/name"),
+    ("persistent://t/c/n/orders", "a full name is persistent://tenant/namespace/name"),
+]
+"""What is no topic, and the reason that ends the refusal."""
+
+
 @pytest.mark.promise("PULSAR-1")
-@pytest.mark.parametrize(
-    ("name", "why"),
-    [
-        ("", "the local name is empty"),
-        ("a/b", "write 'name', 'tenant/namespace/name' or a full name; a local name holds no '/'"),
-        ("a/b/c/d", "write 'name', 'tenant/namespace/name' or a full name; a local name holds no '/'"),
-        ("/ns/orders", "the tenant is empty"),
-        ("acme//orders", "the namespace is empty"),
-        ("acme/eu/", "the local name is empty"),
-        ("ac me/eu/orders", "the tenant 'ac me' may hold only ASCII letters, digits and any of _ - = : ."),
-        ("acme/é/orders", "the namespace 'é' may hold only ASCII letters, digits and any of _ - = : ."),
-        ("or ders", "the local name holds ' '; it may hold no whitespace or control character"),
-        ("or\x00ders", "the local name holds '\\x00'; it may hold no whitespace or control character"),
-        ("kafka://a/b/c", "'kafka' is no kind of topic; write 'persistent://' or 'non-persistent://'"),
-        ("persistent://orders", "a full name is persistent://tenant/namespace/name"),
-        ("persistent://t/c/n/orders", "a full name is persistent://tenant/namespace/name"),
-    ],
-)
+@pytest.mark.parametrize(("name", "why"), REFUSALS)
 def test_refusals(name: str, why: str) -> None:
     """What is no topic is refused before any I/O, saying which part and why."""
     with pytest.raises(ConfigurationError) as caught:

@@ -23,37 +23,38 @@ async def never() -> None:
     raise AssertionError("the service started")
 
 
+CONSTRUCTOR: list[tuple[dict[str, Any], str]] = [
+    ({"title": ""}, "PyStream(title=''): give a text that is not empty"),
+    ({"title": None}, "PyStream(title=None): give a text that is not empty"),
+    ({"version": 1}, "PyStream(version=1): give a text"),
+    ({"on_failure": "drop"}, "PyStream(on_failure='drop'): give a FailurePolicy"),
+    ({"plugins": "audit"}, "PyStream(plugins='audit'): give a list of plugins"),
+    ({"on_subscription_end": "ignore"}, "PyStream(on_subscription_end='ignore'): give 'fail' or 'log'"),
+    ({"max_tracked": 0}, "PyStream(max_tracked=0): give a whole number, 1 or more"),
+    ({"max_tracked": "5"}, "PyStream(max_tracked='5'): give a whole number, 1 or more"),
+    ({"max_tracked": 1.5}, "PyStream(max_tracked=1.5): give a whole number, 1 or more"),
+    ({"hook_timeout": 0}, "PyStream(hook_timeout=0): give seconds above 0"),
+    ({"hook_timeout": None}, "PyStream(hook_timeout=None): give seconds above 0"),
+    ({"hook_timeout": float("nan")}, "PyStream(hook_timeout=nan): give seconds above 0"),
+    (
+        {"shutdown_timeout": -1},
+        "PyStream(shutdown_timeout=-1): give seconds, 0 or more, or None for no limit",
+    ),
+    (
+        {"shutdown_timeout": "30"},
+        "PyStream(shutdown_timeout='30'): give seconds, 0 or more, or None for no limit",
+    ),
+    (
+        {"shutdown_timeout": float("nan")},
+        "PyStream(shutdown_timeout=nan): give seconds, 0 or more, or None for no limit",
+    ),
+    ({"layers": []}, "PyStream(layers=[]): give nothing: layers are not there yet"),
+]
+"""Arguments of PyStream, and the whole text of the refusal."""
+
+
 @pytest.mark.promise("STOP-23")
-@pytest.mark.parametrize(
-    ("values", "sentence"),
-    [
-        ({"title": ""}, "PyStream(title=''): give a text that is not empty"),
-        ({"title": None}, "PyStream(title=None): give a text that is not empty"),
-        ({"version": 1}, "PyStream(version=1): give a text"),
-        ({"on_failure": "drop"}, "PyStream(on_failure='drop'): give a FailurePolicy"),
-        ({"plugins": "audit"}, "PyStream(plugins='audit'): give a list of plugins"),
-        ({"on_subscription_end": "ignore"}, "PyStream(on_subscription_end='ignore'): give 'fail' or 'log'"),
-        ({"max_tracked": 0}, "PyStream(max_tracked=0): give a whole number, 1 or more"),
-        ({"max_tracked": "5"}, "PyStream(max_tracked='5'): give a whole number, 1 or more"),
-        ({"max_tracked": 1.5}, "PyStream(max_tracked=1.5): give a whole number, 1 or more"),
-        ({"hook_timeout": 0}, "PyStream(hook_timeout=0): give seconds above 0"),
-        ({"hook_timeout": None}, "PyStream(hook_timeout=None): give seconds above 0"),
-        ({"hook_timeout": float("nan")}, "PyStream(hook_timeout=nan): give seconds above 0"),
-        (
-            {"shutdown_timeout": -1},
-            "PyStream(shutdown_timeout=-1): give seconds, 0 or more, or None for no limit",
-        ),
-        (
-            {"shutdown_timeout": "30"},
-            "PyStream(shutdown_timeout='30'): give seconds, 0 or more, or None for no limit",
-        ),
-        (
-            {"shutdown_timeout": float("nan")},
-            "PyStream(shutdown_timeout=nan): give seconds, 0 or more, or None for no limit",
-        ),
-        ({"layers": []}, "PyStream(layers=[]): give nothing: layers are not there yet"),
-    ],
-)
+@pytest.mark.parametrize(("values", "sentence"), CONSTRUCTOR)
 def test_constructor_refuses(values: dict[str, Any], sentence: str) -> None:
     """A value that cannot work is refused where it is given, naming it and what would do."""
     with pytest.raises(ConfigurationError) as caught:

@@ -68,12 +68,14 @@ class InProcess:
         self._owed = [getattr(broker.connected, "owed", None) for broker in harnessed.brokers if broker.handlers]
 
     async def settle(self) -> None:
-        recorder = self._recorder
-        first = recorder.taken
-        self._watch.begin()
+        recorder, watch = self._recorder, self._watch
+        most = recorder.taken + LIMIT
+        watch.begin()
         try:
             while not recorder.stopped:
-                self._check(first)
+                if recorder.taken > most or watch.has_run_out:
+                    raise self._not_quiescent(most)
+
                 if recorder.running > 0 or recorder.publishes:
                     await recorder.change()
                 elif self._clock.is_due:
@@ -81,7 +83,7 @@ class InProcess:
                 elif (self._is_quiet() or await self._is_stalled()) and not self._pass_time_for_requeued():
                     return
         finally:
-            self._watch.end()
+            watch.end()
 
         await self._harnessed.ended()
 
@@ -117,15 +119,13 @@ class InProcess:
     def close(self) -> None:
         self._watch.close()
 
-    def _check(self, first: int) -> None:
-        recorder = self._recorder
-        if recorder.taken - first > LIMIT:
-            raise NotQuiescentError(
+    def _not_quiescent(self, most: int) -> NotQuiescentError:
+        if self._recorder.taken > most:
+            return NotQuiescentError(
                 f"more than {LIMIT:,} deliveries in one reaction ({self._counts()}); the service feeds itself"
             )
 
-        if self._watch.has_run_out:
-            raise NotQuiescentError(f"nothing has happened for {self._timeout:g} s, and it is not over: {self._busy()}")
+        return NotQuiescentError(f"nothing has happened for {self._timeout:g} s, and it is not over: {self._busy()}")
 
     def _is_quiet(self) -> bool:
         """Whether certainly nothing will happen until time passes or the test does something."""
