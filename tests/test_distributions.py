@@ -85,13 +85,14 @@ def test_name_pins_its_core(wheels: dict[str, Path]) -> None:
 @pytest.mark.promise("HOUSE-4")
 @pytest.mark.parametrize("member", _MEMBERS[1:])
 def test_wheel_is_typed(member: str, wheels: dict[str, Path]) -> None:
-    """A wheel with code carries `py.typed`, and nothing but its own import packages."""
+    """A wheel with code carries `py.typed`, and nothing but its own import package, and the pytest plugin if it has one."""
     package = member.replace("-", "_").removesuffix("_core")
+    expected = {package, "_pystream_pytest.py"} if member == "pystream-testing" else {package}
     with zipfile.ZipFile(wheels[member]) as archive:
         names = archive.namelist()
 
     assert f"{package}/py.typed" in names
-    assert {name.split("/")[0] for name in names if ".dist-info/" not in name} == {package}
+    assert {name.split("/")[0] for name in names if ".dist-info/" not in name} == expected
 
 
 @pytest.mark.promise("HOUSE-1")
