@@ -1,10 +1,11 @@
 # Without `from __future__ import annotations`: the peer reads the handlers' annotations, which are local names here.
-"""FastStream's consume path over a Kafka consumer that is a deque; needs no server.
+"""FastStream's consume path over a Kafka consumer that is a deque, and its test broker; needs no server.
 
 What is measured: the subscriber's own loop (`getone`, then parsing, decoding, middlewares,
 dependency injection and the handler) with its defaults, which for Kafka leave the commit to
 the consumer, so nothing is acknowledged. The stand-in takes the place of aiokafka's
 consumer; `TestKafkaBroker` only spares the connection, no mock is near the handlers.
+Beside `testapp.publish` it is the test broker itself, as FastStream's users have it in tests.
 """
 
 import asyncio
@@ -17,7 +18,7 @@ from importlib.metadata import version
 from typing import Annotated, Any
 
 from benchmarks.consume import Subject
-from benchmarks.payload import PAYLOAD, REQUEST, REQUEST_HEADER, Order
+from benchmarks.payload import PAYLOAD, REQUEST, REQUEST_HEADER, Order, validate
 
 SECONDS = 120.0  # the peer logs what its handlers raise and goes on, so a mistake here would wait forever
 
@@ -57,6 +58,7 @@ def faststream_rows() -> dict[str, Subject]:
         "consume.header": _through(_header),
         "consume.bytes": _through(_bytes, content_type=b"application/octet-stream"),
         "consume.workers16": _through(_model, max_workers=16),
+        "testapp.publish": _in_memory,
     }
 
 
@@ -120,6 +122,30 @@ def _through(
         return taken
 
     return subject
+
+
+async def _in_memory(count: int) -> float:
+    kafka = importlib.import_module("faststream.kafka")
+    broker = kafka.KafkaBroker(logger=None)
+    handled = 0
+
+    def one_more() -> None:
+        nonlocal handled
+        handled += 1
+
+    _model(broker.subscriber("orders", group_id="bench"), one_more)
+    order = validate(PAYLOAD)
+    async with kafka.TestKafkaBroker(broker):
+        started = time.perf_counter()
+        for _ in range(count):
+            await broker.publish(order, "orders")
+
+        taken = time.perf_counter() - started
+
+    if handled != count:
+        raise RuntimeError(f"FastStream's test broker: {handled} of {count} orders were handled")
+
+    return taken
 
 
 def _records(count: int, content_type: bytes) -> deque[Any]:

@@ -29,7 +29,9 @@ Every row runs between two runs of its floor, with garbage collection off; the r
 row's time over the mean of those two, and the table gives the median of the rounds and their range.
 Rows are interleaved, so a disturbance of the machine hits all of them alike.
 `consume.memory` takes from the memory broker, `consume.lone` publishes to it and waits until the message
-is handled before it publishes the next; the other rows take from a stand-in whose settlements do nothing.
+is handled before it publishes the next; the other rows of `consume` take from a stand-in whose settlements do nothing.
+`testapp.publish` is a publish in a test that runs the app over the memory broker with `TestApp`: the order is
+encoded, everything is recorded, and the call returns at the end of the reaction.
 """
 
 _EXACT = """\
@@ -42,7 +44,7 @@ _PEERS = """\
 FastStream's figures are its own Kafka subscriber with its defaults, over a consumer that is a deque:
 its loop, parsing, decoding, middlewares, dependency injection and the handler. Its defaults leave the commit to
 the consumer, so it acknowledges nothing there. Each runs between two runs of the same floor as our row, in the same
-rounds.
+rounds. Beside `testapp.publish` it is a publish to its own in-memory test broker.
 """
 
 _LIVE = """\

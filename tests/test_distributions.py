@@ -85,7 +85,7 @@ def test_name_pins_its_core(wheels: dict[str, Path]) -> None:
 @pytest.mark.promise("HOUSE-4")
 @pytest.mark.parametrize("member", _MEMBERS[1:])
 def test_wheel_is_typed(member: str, wheels: dict[str, Path]) -> None:
-    """A wheel with code carries `py.typed`, and nothing but its own import package, and the pytest plugin if it has one."""
+    """A wheel with code carries `py.typed`, and nothing but its import package and its pytest plugin."""
     package = member.replace("-", "_").removesuffix("_core")
     expected = {package, "_pystream_pytest.py"} if member == "pystream-testing" else {package}
     with zipfile.ZipFile(wheels[member]) as archive:
