@@ -146,8 +146,8 @@ class _Incapable(OddBroker):
 
 
 DELAY_FAULTS = (
-    Fault(name="delay-early", rejected_by="delay.not_early", because="was over after", broker=_DelayEarly),
-    Fault(name="delay-ignored", rejected_by="delay.not_early", because="was over after", broker=_DelayIgnored),
+    Fault(name="delay-early", rejected_by="delay.not_early", because="too early", broker=_DelayEarly),
+    Fault(name="delay-ignored", rejected_by="delay.not_early", because="too early", broker=_DelayIgnored),
     Fault(
         name="delay-never-over",
         rejected_by="delay.comes_back",
