@@ -11,7 +11,7 @@ import anyio
 from pystream._hooks import Hook, validate_function
 from pystream._runtime import subscription as subscription_module
 from pystream._runtime.forms import Form, make_form
-from pystream._runtime.registration import register
+from pystream._runtime.registration import Scope, register
 from pystream._runtime.subscription import Subscription
 from pystream._runtime.tracker import Tracker
 from pystream.failures import FailurePolicy
@@ -124,7 +124,7 @@ async def rig(
     source = source or ScriptedSource()
     broker = ScriptedBroker()
     has_state = state is not MISSING
-    mounts = [(mount(handler, source, **settings), policy or FailurePolicy())]
+    mounts = [(mount(handler, source, **settings), Scope(policy=policy or FailurePolicy()))]
     (registered,) = register(broker, None, mounts, has_state=has_state)
     made = Rig(broker, broker.stream(source.name), ManualClock())
     made.feed(*items)

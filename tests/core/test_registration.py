@@ -22,7 +22,7 @@ from pystream import (
     mount,
     subscriber,
 )
-from pystream._runtime.registration import Registered, register
+from pystream._runtime.registration import Registered, Scope, register
 from pystream.errors import ConfigurationError, RegistrationError
 from pystream.memory import MemoryBroker, MemorySubscription
 from pystream.router import as_mount
@@ -217,12 +217,33 @@ REFUSALS: dict[str, tuple[Callable[[], object], str]] = {
     "threads": (_with(threads=2), "confirm: threads=2 is not there yet; leave it out for now"),
     "batch": (_with(batch=10), "confirm: batch=10 is not there yet; leave it out for now"),
     "batch_wait": (_with(batch_wait=0.0), "confirm: batch_wait=0.0 is not there yet; leave it out for now"),
-    "max_attempts": (_with(max_attempts=5), "confirm: max_attempts=5 is not there yet; leave it out for now"),
-    "dead_letter": (_with(dead_letter="dead"), "confirm: dead_letter='dead' is not there yet; leave it out for now"),
-    "layers": (_with(layers=[]), "confirm: layers=[] is not there yet; leave it out for now"),
+    "max_attempts": (_with(max_attempts=0), "confirm: max_attempts=0; give a whole number of 1 or more"),
+    "max_delayed": (_with(max_delayed=True), "confirm: max_delayed=True; give a whole number of 1 or more"),
+    "dead_letter": (_with(dead_letter=""), "confirm: dead_letter=''; give the name of a destination"),
+    "retry_to": (_with(retry_to=1), "confirm: retry_to=1; give the name of a destination"),
+    "layers": (
+        _with(layers=print),
+        "confirm: mount: layers=<built-in function print>; give a list of `async def` functions",
+    ),
+    "layer": (
+        _with(layers=[len]),
+        "confirm: mount: layers holds <built-in function len>, which is no layer; "
+        "write `async def layer(ctx, call_next)`, and give the function itself",
+    ),
+    "publish layer": (
+        _with(publish_layers=[len]),
+        "confirm: mount: publish_layers holds <built-in function len>, which is no layer; "
+        "write `async def layer(outgoing, call_next)`, and give the function itself",
+    ),
     "layers of the app": (
-        lambda: PyStream("shop", layers=[]),
-        "PyStream(layers=[]): give nothing: layers are not there yet",
+        lambda: PyStream("shop", layers=[len]),
+        "PyStream: layers holds <built-in function len>, which is no layer; "
+        "write `async def layer(ctx, call_next)`, and give the function itself",
+    ),
+    "layers of a router": (
+        lambda: Router(layers=[None]),
+        "Router: layers holds None, which is no layer; "
+        "write `async def layer(ctx, call_next)`, and give the function itself",
     ),
     "no workers": (_with(workers=0), "confirm: workers=0; give a whole number of 1 or more, or by_key(n)"),
     "workers that are no number": (
@@ -369,7 +390,7 @@ def test_all_refusals_of_one_call_come_together() -> None:
 
 
 def _registered(*handlers: Any, policy: FailurePolicy | None = None) -> list[Registered]:
-    mounts = [(as_mount(handler), policy or FailurePolicy()) for handler in handlers]
+    mounts = [(as_mount(handler), Scope(policy=policy or FailurePolicy())) for handler in handlers]
     return register(ScriptedBroker(), None, mounts, has_state=False)
 
 

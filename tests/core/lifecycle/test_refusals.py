@@ -48,7 +48,7 @@ CONSTRUCTOR: list[tuple[dict[str, Any], str]] = [
         {"shutdown_timeout": float("nan")},
         "PyStream(shutdown_timeout=nan): give seconds, 0 or more, or None for no limit",
     ),
-    ({"layers": []}, "PyStream(layers=[]): give nothing: layers are not there yet"),
+    ({"layers": len}, "PyStream: layers=<built-in function len>; give a list of `async def` functions"),
 ]
 """Arguments of PyStream, and the whole text of the refusal."""
 

@@ -13,11 +13,12 @@ from pystream._hooks import HOOKS, validate_function
 from pystream._loops import is_cancellation
 from pystream._runtime import signals
 from pystream._runtime.definition import Definition, MountedBroker
-from pystream._runtime.registration import Registered, register
+from pystream._runtime.registration import Registered, Scope, register
 from pystream._runtime.service import Service
 from pystream.errors import ConfigurationError, RegistrationError, ServiceFailed
 from pystream.failures import FailurePolicy
 from pystream.health import Health
+from pystream.layers import Layer, PublishLayer, check_layers, with_layers
 from pystream.parameters import MISSING
 from pystream.protocols import Broker, PublishPolicy
 from pystream.publishing import Out
@@ -93,7 +94,7 @@ class RunningApp:
             or (isinstance(broker, type) and isinstance(mounted.broker, broker))
         ]
         if len(found) == 1:
-            return Out(found[0].publisher(policy))
+            return Out(with_layers(found[0].publisher(policy), self._service.definition.publish_layers))
 
         names = ", ".join(mounted.name for mounted, _ in connected) or "none"
         wanted = "one broker" if broker is None else broker.__name__ if isinstance(broker, type) else repr(broker)
@@ -119,7 +120,8 @@ class PyStream:
         hook_timeout: Seconds for all hooks of one stop step, above 0.
         shutdown_timeout: Seconds that a stop waits for deliveries in hand and tracked tasks, 0 or
             more; none waits for all. At least a tenth of it is kept for the tasks.
-        layers: Not there yet; refused.
+        layers: Consume layers around every delivery, the first one outermost.
+        publish_layers: Layers around everything that the app sends, the first one outermost.
 
     Attributes:
         title: As given.
@@ -142,7 +144,8 @@ class PyStream:
         max_tracked: int = 1000,
         hook_timeout: float = 10.0,
         shutdown_timeout: float | None = None,
-        layers: Sequence[Any] | None = None,
+        layers: Sequence[Layer] | None = None,
+        publish_layers: Sequence[PublishLayer] | None = None,
     ) -> None:
         _check(isinstance(title, str) and bool(title), "title", title, "a text that is not empty")
         _check(isinstance(version, str), "version", version, "a text")
@@ -154,11 +157,14 @@ class PyStream:
         right = isinstance(hook_timeout, int | float) and hook_timeout > 0
         _check(right, "hook_timeout", hook_timeout, "seconds above 0")
         _check_shutdown_timeout(shutdown_timeout)
-        _check(layers is None, "layers", layers, "nothing: layers are not there yet")
         self.title = title
         self.version = version
         self._state = state
-        self._policy = on_failure or FailurePolicy()
+        self._scope = Scope(
+            policy=on_failure or FailurePolicy(),
+            layers=check_layers("PyStream", "layers", layers),
+            publish_layers=check_layers("PyStream", "publish_layers", publish_layers),
+        )
         self._plugins = None if plugins is None else tuple(plugins)
         self._end: Literal["fail", "log"] = on_subscription_end
         self._max_tracked = max_tracked
@@ -305,17 +311,19 @@ class PyStream:
             has_state=self._state is not MISSING,
             hook_functions={name: tuple(functions) for name, functions in self._hooks.items()},
             plugins=self._plugins,
+            publish_layers=self._scope.publish_layers,
             on_subscription_end=self._end,
             max_tracked=self._max_tracked,
             hook_timeout=self._hook_timeout,
             shutdown_timeout=self.shutdown_timeout if shutdown_timeout is None else shutdown_timeout,
         )
 
-    def _mounts(self, handler: Mountable | Router) -> list[tuple[Mount, FailurePolicy]]:
+    def _mounts(self, handler: Mountable | Router) -> list[tuple[Mount, Scope]]:
         if isinstance(handler, Router):
-            return [(mount, handler.on_failure or self._policy) for mount in handler.mounts]
+            scope = self._scope.within(handler.on_failure, handler.layers, handler.publish_layers)
+            return [(mount, scope) for mount in handler.mounts]
 
-        return [(as_mount(handler), self._policy)]
+        return [(as_mount(handler), self._scope)]
 
     def _check_label(self, broker: Broker, label: str | None) -> None:
         for other in self._brokers:

@@ -1,12 +1,13 @@
-"""`Router`: handlers of one module, gathered, with a failure policy of their own."""
+"""`Router`: handlers of one module, gathered, with a failure policy and layers of their own."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, TypeAlias
 
 from pystream.errors import RegistrationError
 from pystream.failures import FailurePolicy
+from pystream.layers import Layer, PublishLayer, check_layers
 from pystream.subscriber import Mount, declaration, handler_name, mount
 
 __all__ = ["Mountable", "Router", "as_mount"]
@@ -20,10 +21,23 @@ class Router:
 
     Args:
         on_failure: The policy of its handlers that state none.
+        layers: Consume layers around each of its handlers, within those of the app.
+        publish_layers: Layers around everything that is sent for its handlers, within those of the app.
+
+    Raises:
+        ConfigurationError: Something among the layers is none.
     """
 
-    def __init__(self, *, on_failure: FailurePolicy | None = None) -> None:
+    def __init__(
+        self,
+        *,
+        on_failure: FailurePolicy | None = None,
+        layers: Sequence[Layer] | None = None,
+        publish_layers: Sequence[PublishLayer] | None = None,
+    ) -> None:
         self.on_failure = on_failure
+        self.layers: tuple[Layer, ...] = check_layers("Router", "layers", layers)
+        self.publish_layers: tuple[PublishLayer, ...] = check_layers("Router", "publish_layers", publish_layers)
         self._mounts: list[Mount] = []
 
     def include(self, *handlers: Mountable) -> Router:

@@ -10,8 +10,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields
 from typing import Any, TypedDict, TypeVar, Unpack
 
-from pystream.errors import RegistrationError
+from pystream.errors import ConfigurationError, RegistrationError
 from pystream.failures import FailurePolicy
+from pystream.layers import Layer, PublishLayer, check_layers
 from pystream.protocols import SubscriptionSource
 
 __all__ = ["ByKey", "Mount", "Settings", "SettingsKeywords", "by_key", "handler_name", "mount", "subscriber"]
@@ -19,6 +20,7 @@ __all__ = ["ByKey", "Mount", "Settings", "SettingsKeywords", "by_key", "handler_
 HandlerT = TypeVar("HandlerT", bound="Callable[..., Any]")
 
 _ATTRIBUTE = "__pystream_subscriber__"
+_NESTED = ("layers", "publish_layers")
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,24 +58,36 @@ class SettingsKeywords(TypedDict, total=False):
         workers: How many deliveries run at once, 1 or more, or `by_key(n)`; by default 1.
         reply_to: Where the return value is published; the delivery is acknowledged after the receipt.
         on_failure: What becomes of failed deliveries; the innermost policy counts, whole.
-        threads: Not there yet; refused at registration.
-        batch: Not there yet; refused at registration.
-        batch_wait: Not there yet; refused at registration.
-        max_attempts: Not there yet; refused at registration.
-        dead_letter: Not there yet; refused at registration.
-        layers: Not there yet; refused at registration.
+        threads: How many threads with loops of their own handle the deliveries, 1 or more, or
+            `by_key(n)`; not together with `workers`.
+        batch: The most deliveries in one call of the handler, 1 or more; its payload is then a `list[T]`.
+        batch_wait: Seconds from the first delivery of a batch until it is handled, full or
+            not, above 0; by default what the source says, else 0.01.
+        max_attempts: How often the handler may see one delivery, 1 or more; by default without a cap.
+        dead_letter: Where deliveries are published that are spent, unreadable, or whose
+            handler says `dead_letter(reason)`.
+        retry_to: Where a copy for another attempt is published, where the broker needs one; by
+            default where the delivery came from.
+        max_delayed: How many deliveries may be held for a delay, 1 or more; then nothing is
+            taken until one is due. By default 1,000.
+        layers: Consume layers, the first one outermost; those of the mount stand within those
+            of the declaration.
+        publish_layers: Layers around everything that is sent for this handler; nested likewise.
     """
 
     name: str | None
     workers: int | ByKey | None
     reply_to: str | None
     on_failure: FailurePolicy | None
-    threads: Any
+    threads: int | ByKey | None
     batch: int | None
     batch_wait: float | None
     max_attempts: int | None
     dead_letter: str | None
-    layers: Sequence[Any] | None
+    retry_to: str | None
+    max_delayed: int | None
+    layers: Sequence[Layer] | None
+    publish_layers: Sequence[PublishLayer] | None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -89,15 +103,18 @@ class Settings:
     workers: int | ByKey | None = None
     reply_to: str | None = None
     on_failure: FailurePolicy | None = None
-    threads: Any = None
+    threads: int | ByKey | None = None
     batch: int | None = None
     batch_wait: float | None = None
     max_attempts: int | None = None
     dead_letter: str | None = None
-    layers: Sequence[Any] | None = None
+    retry_to: str | None = None
+    max_delayed: int | None = None
+    layers: Sequence[Layer] | None = None
+    publish_layers: Sequence[PublishLayer] | None = None
 
     def filled_by(self, other: Settings, handler: str) -> Settings:
-        """These settings, what is open filled in from `other`; the other's failure policy wins.
+        """These settings, what is open filled in from `other`, whose failure policy wins and whose layers stand within.
 
         Raises:
             RegistrationError: Both say something, and not the same.
@@ -105,6 +122,10 @@ class Settings:
         merged: dict[str, Any] = {}
         for item in fields(self):
             mine, theirs = getattr(self, item.name), getattr(other, item.name)
+            if item.name in _NESTED:
+                merged[item.name] = _within(f"{handler}: @subscriber", mine, f"{handler}: mount", theirs, item.name)
+                continue
+
             if item.name != "on_failure" and mine is not None and theirs is not None and mine != theirs:
                 raise RegistrationError(
                     f"{handler}: @subscriber says {item.name}={mine!r} and mount says {item.name}={theirs!r}; "
@@ -114,6 +135,13 @@ class Settings:
             merged[item.name] = mine if theirs is None else theirs
 
         return Settings(**merged)
+
+
+def _within(outer: str, mine: Any, inner: str, theirs: Any, setting: str) -> tuple[Any, ...] | None:
+    try:
+        return (*check_layers(outer, setting, mine), *check_layers(inner, setting, theirs)) or None
+    except ConfigurationError as error:
+        raise RegistrationError(str(error)) from error
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,7 +168,7 @@ def subscriber(
     """Declare an `async def` function as the handler of a subscription.
 
     Nothing connects; the function itself is returned. What is left open here may be given
-    by `mount`; a setting given at both places must be the same, but for `on_failure`.
+    by `mount`; a setting given at both places must be the same, but for `on_failure` and the layers.
 
     Args:
         source: A descriptor such as `PulsarSubscription(...)`, or a name for the broker's default source.

@@ -6,63 +6,52 @@ from collections.abc import Awaitable, Callable
 from typing import Any, TypeAlias
 
 from pystream._runtime.live import LiveMount
+from pystream._runtime.registration import Registered
 from pystream.context import Context
 from pystream.parameters import Getter, Undecodable
 from pystream.protocols import Delivery
 
-Call: TypeAlias = "Callable[[Delivery, int], Awaitable[Any]]"
+Call: TypeAlias = "Callable[[Delivery, Context | None], Awaitable[Any]]"
 """Read the delivery and call the handler; raises `Undecodable` if the message is at fault.
 
-The number says how often this delivery was run in place before.
+The context is there if `needs_context` says so.
 """
 
 
 def compile_call(live: LiveMount) -> Call:
-    """The call of this mount's handler.
-
-    A handler of the payload alone gets the shortest one; a context is made only where a
-    parameter looks at it.
-    """
+    """The call of this mount's handler; one of the payload alone gets the shortest."""
     registered = live.registered
     handler, parameters = registered.handler, registered.signature.parameters
     getters = [
         kind.compile(parameter, live.surroundings) for kind, parameter in zip(registered.kinds, parameters, strict=True)
     ]
-    needs_context = any(kind.needs_context for kind in registered.kinds)
     keywords = {
         parameter.name: getter for parameter, getter in zip(parameters, getters, strict=True) if parameter.keyword
     }
     positional = tuple(getters[: len(getters) - len(keywords)])
-    if len(positional) == 1 and not keywords and not needs_context:
-        return _payload_only(handler, positional[0])
-
-    context = _contexts(registered.name) if needs_context else _no_context
     if keywords:
-        return _with_keywords(handler, positional, keywords, context)
+        return _with_keywords(handler, positional, keywords)
+
+    if len(positional) == 1:
+        return _one(handler, *positional)
 
     if len(positional) == 2:
-        return _two(handler, *positional, context)
+        return _two(handler, *positional)
 
-    return _many(handler, positional, context)
-
-
-def _contexts(subscription: str) -> Callable[[Delivery, int], Context | None]:
-    def make(delivery: Delivery, reruns: int) -> Context:
-        return Context(delivery, subscription, reruns)
-
-    return make
+    return _many(handler, positional)
 
 
-def _no_context(delivery: Delivery, reruns: int) -> None:
-    return None
+def needs_context(registered: Registered) -> bool:
+    """Whether anything of this mount looks at a context: a parameter or a layer."""
+    return bool(registered.layers) or any(kind.needs_context for kind in registered.kinds)
 
 
-def _payload_only(handler: Callable[..., Awaitable[Any]], get: Getter) -> Call:
-    def call(delivery: Delivery, reruns: int) -> Awaitable[Any]:
+def _one(handler: Callable[..., Awaitable[Any]], get: Getter) -> Call:
+    def call(delivery: Delivery, context: Context | None) -> Awaitable[Any]:
         if delivery.decode_error is not None:
             raise Undecodable(delivery.decode_error)
 
-        return handler(get(delivery, None))
+        return handler(get(delivery, context))
 
     return call
 
@@ -71,13 +60,11 @@ def _two(
     handler: Callable[..., Awaitable[Any]],
     first: Getter,
     second: Getter,
-    context_of: Callable[[Delivery, int], Context | None],
 ) -> Call:
-    def call(delivery: Delivery, reruns: int) -> Awaitable[Any]:
+    def call(delivery: Delivery, context: Context | None) -> Awaitable[Any]:
         if delivery.decode_error is not None:
             raise Undecodable(delivery.decode_error)
 
-        context = context_of(delivery, reruns)
         return handler(first(delivery, context), second(delivery, context))
 
     return call
@@ -86,13 +73,11 @@ def _two(
 def _many(
     handler: Callable[..., Awaitable[Any]],
     getters: tuple[Getter, ...],
-    context_of: Callable[[Delivery, int], Context | None],
 ) -> Call:
-    def call(delivery: Delivery, reruns: int) -> Awaitable[Any]:
+    def call(delivery: Delivery, context: Context | None) -> Awaitable[Any]:
         if delivery.decode_error is not None:
             raise Undecodable(delivery.decode_error)
 
-        context = context_of(delivery, reruns)
         return handler(*[get(delivery, context) for get in getters])
 
     return call
@@ -102,13 +87,11 @@ def _with_keywords(
     handler: Callable[..., Awaitable[Any]],
     getters: tuple[Getter, ...],
     keywords: dict[str, Getter],
-    context_of: Callable[[Delivery, int], Context | None],
 ) -> Call:
-    def call(delivery: Delivery, reruns: int) -> Awaitable[Any]:
+    def call(delivery: Delivery, context: Context | None) -> Awaitable[Any]:
         if delivery.decode_error is not None:
             raise Undecodable(delivery.decode_error)
 
-        context = context_of(delivery, reruns)
         return handler(
             *[get(delivery, context) for get in getters],
             **{name: get(delivery, context) for name, get in keywords.items()},

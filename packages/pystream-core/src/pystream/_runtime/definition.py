@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from pystream._runtime.registration import Registered
+from pystream.layers import PublishLayer
 from pystream.protocols import Broker
 
 
@@ -43,6 +44,7 @@ class Definition:
         has_state: Whether there is a state.
         hook_functions: A hook's name to the functions given to the app.
         plugins: The plugins, or none for those that are installed.
+        publish_layers: Layers around what is sent outside of handlers.
         on_subscription_end: Whether the end of a stream stops the service.
         max_tracked: How many deliveries may have tasks running after their settlement.
         hook_timeout: Seconds for each step of stop hooks.
@@ -56,6 +58,7 @@ class Definition:
     has_state: bool
     hook_functions: Mapping[str, Sequence[Callable[..., Any]]] = field(default_factory=dict)
     plugins: Sequence[object] | None = None
+    publish_layers: Sequence[PublishLayer] = ()
     on_subscription_end: Literal["fail", "log"] = "fail"
     max_tracked: int = 1000
     hook_timeout: float = 10.0

@@ -7,10 +7,10 @@ from collections.abc import Callable
 import anyio
 
 from pystream._loops import is_cancellation
+from pystream._runtime.pauses import Pauses
 from pystream._runtime.reporting import Reporter
 from pystream.errors import StrayCancellation, SubscriptionEnded
-from pystream.protocols import Clock, Delivery, Gap, Subscriber
-from pystream.signal import Signal
+from pystream.protocols import Delivery, Gap, Subscriber
 
 _FIRST_PAUSE = 0.1
 _LONGEST_PAUSE = 5.0
@@ -21,7 +21,7 @@ class Intake:
 
     Args:
         subscriber: The plugin's stream.
-        clock: The time of the pauses.
+        pauses: The sleeps of the loop it belongs to; stopped with the intake.
         report: The subscription's log.
         degraded: Told the reason when the stream fails, and none when it works again.
         ended: Told when the stream has ended by itself.
@@ -31,24 +31,23 @@ class Intake:
         open: Whether more may be taken.
     """
 
-    __slots__ = ("_clock", "_degraded", "_ended", "_pause", "_report", "_sleepers", "_subscriber", "open", "take")
+    __slots__ = ("_degraded", "_ended", "_pause", "_pauses", "_report", "_subscriber", "open", "take")
 
     def __init__(
         self,
         subscriber: Subscriber,
         *,
-        clock: Clock,
+        pauses: Pauses,
         report: Reporter,
         degraded: Callable[[str | None], None],
         ended: Callable[[SubscriptionEnded], None],
     ) -> None:
         self._subscriber = subscriber
-        self._clock = clock
+        self._pauses = pauses
         self._report = report
         self._degraded = degraded
         self._ended = ended
         self._pause = _FIRST_PAUSE
-        self._sleepers: set[Signal] = set()
         self.open = True
         self.take: Callable[[], Delivery | Gap | None] = subscriber.take
 
@@ -59,51 +58,32 @@ class Intake:
 
         try:
             await self._subscriber.wait()
-        except SubscriptionEnded as end:
-            if self.open:
-                self.stop()
-                self._ended(end)
-        except Exception as error:
-            if self.open:
-                await self._back_off(error)
         except BaseException as error:
-            if is_cancellation(error) or not isinstance(error, anyio.get_cancelled_exc_class()):
-                raise
+            await self.overcome(stream_failure(error))
 
-            # Let on, a task group would swallow it, and the loop would end without a word.
-            if self.open:
-                await self._back_off(StrayCancellation("the wait for deliveries was cancelled by nobody"))
+    async def overcome(self, failure: Exception) -> None:
+        """Deal with what a wait for the stream has raised: end, or return when another try is due."""
+        if not self.open:
+            return
+
+        if isinstance(failure, SubscriptionEnded):
+            self.stop()
+            self._ended(failure)
+        else:
+            await self._back_off(failure)
 
     def stop(self) -> None:
         """Take nothing more: ends the wait and every pause. Synchronous, idempotent."""
         self.open = False
         self._subscriber.interrupt()
-        for sleeper in self._sleepers:
-            sleeper.wake()
-
-    async def pause(self, delay: float) -> bool:
-        """Sleep for `delay` seconds, or until the intake is stopped; answers whether it is open.
-
-        Any number of tasks may pause at once. Cancel safety: cancelling it changes nothing.
-        """
-        sleeper = Signal()
-        self._sleepers.add(sleeper)
-        timer = self._clock.call_later(delay, sleeper.wake)
-        try:
-            if self.open:
-                await sleeper.wait()
-        finally:
-            timer.cancel()
-            self._sleepers.discard(sleeper)
-
-        return self.open
+        self._pauses.stop()
 
     async def _back_off(self, error: Exception) -> None:
         pause, self._pause = self._pause, min(self._pause * 2, _LONGEST_PAUSE)
         self._report.stream_failed(error, pause)
         self._degraded(f"the stream failed: {error}")
         self.take = self._take_after_failure
-        await self.pause(pause)
+        await self._pauses.pause(pause)
 
     def _take_after_failure(self) -> Delivery | Gap | None:
         delivery = self._subscriber.take()
@@ -113,3 +93,15 @@ class Intake:
             self._degraded(None)
 
         return delivery
+
+
+def stream_failure(error: BaseException) -> Exception:
+    """What a wait for the stream has raised, as the stream's failure; raises what is none: a cancellation, an exit."""
+    if isinstance(error, Exception):
+        return error
+
+    if is_cancellation(error) or not isinstance(error, anyio.get_cancelled_exc_class()):
+        raise error
+
+    # Let on, a task group would swallow it, and the loop would end without a word.
+    return StrayCancellation("the wait for deliveries was cancelled by nobody")

@@ -2,22 +2,23 @@
 
 from __future__ import annotations
 
-import contextvars
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Any, cast
 
 from anyio.abc import TaskGroup
 
-from pystream._runtime.call import Call, compile_call
-from pystream._runtime.intake import Intake
+from pystream._runtime.call import Call, compile_call, needs_context
+from pystream._runtime.handling import Handle, compile_handle
 from pystream._runtime.live import LiveMount
-from pystream._runtime.pipeline import compile_handle, compile_reply
-from pystream._runtime.settling import Handle, Settling
+from pystream._runtime.pauses import Pauses
+from pystream._runtime.replies import compile_reply
+from pystream._runtime.settling import Settling
 from pystream._runtime.starter import Start, in_fresh_context
 from pystream._runtime.tracker import Call as TrackedCall
 from pystream._runtime.tracker import Tracker
 from pystream._runtime.verdicts import Verdicts, settle_in
+from pystream.context import Context
 from pystream.outcomes import Outcome, ack
 from pystream.parameters import Undecodable
 from pystream.parameters.payload import PayloadKind
@@ -83,31 +84,33 @@ class Instrument:
 
 def compile_observed(live: LiveMount, probe: Probe) -> Start[Delivery]:
     """What `compile_pipeline` makes, with a probe in it."""
-    live = replace(live, intake=cast("Intake", _ObservedIntake(live.intake, probe)))
+    live = replace(live, pauses=cast("Pauses", _ObservedPauses(live.pauses, probe)))
     verdicts = Verdicts(live)
-    handle = compile_handle(_observed_call(live, probe), verdicts, compile_reply(live, verdicts))
+    handle = compile_handle(live, _observed_call(live, probe), verdicts, compile_reply(live, verdicts))
     settling = ObservedSettling(live, verdicts, _observed_handle(handle, probe), probe)
     settle, now, hooked, acknowledged = settling.settle, live.clock.now, bool(live.hooks), ack()
+    name, contextual = live.registered.name, needs_context(live.registered)
 
     async def process(delivery: Delivery) -> None:
         started = now()
         probe.began(delivery)
         try:
+            context = Context(delivery, name) if contextual else None
             try:
-                outcome = await handle(delivery, 0)
+                outcome = await handle(delivery, context, 0)
             except BaseException:
                 probe.handled(delivery, None)
                 raise
 
             probe.handled(delivery, outcome)
-            if outcome is acknowledged and not hooked:
+            if outcome is acknowledged and not hooked and (context is None or context._afters is None):
                 await settling.acknowledge(delivery, acknowledged)
             elif outcome is not None:
-                await settle(delivery, outcome, started)
+                await settle(delivery, outcome, context, started)
         finally:
             probe.ended(delivery)
 
-    return in_fresh_context(process, contextvars.copy_context())
+    return in_fresh_context(process, live.base)
 
 
 def _observed_call(live: LiveMount, probe: Probe) -> Call:
@@ -121,11 +124,11 @@ def _observed_call(live: LiveMount, probe: Probe) -> Call:
 
     call = compile_call(replace(live, registered=replace(live.registered, handler=observed_handler)))
 
-    async def observed(delivery: Delivery, reruns: int) -> Any:
+    async def observed(delivery: Delivery, context: Context | None) -> Any:
         nonlocal present
         present = delivery
         try:
-            return await call(delivery, reruns)
+            return await call(delivery, context)
         except Undecodable as error:
             probe.failed(delivery, error.error)
             raise
@@ -153,9 +156,9 @@ def _payload_of(live: LiveMount) -> Callable[[tuple[Any, ...], dict[str, Any]], 
 
 
 def _observed_handle(handle: Handle, probe: Probe) -> Handle:
-    async def observed(delivery: Delivery, reruns: int) -> Outcome | None:
+    async def observed(delivery: Delivery, context: Context | None, reruns: int) -> Outcome | None:
         try:
-            outcome = await handle(delivery, reruns)
+            outcome = await handle(delivery, context, reruns)
         except BaseException:
             probe.handled(delivery, None)
             raise
@@ -217,20 +220,19 @@ class ObservedTracker(Tracker):
             self._instrument.tracked(call[0], False)
 
 
-class _ObservedIntake:
-    """What the pipeline uses of an `Intake`."""
+class _ObservedPauses:
+    """What the pipeline uses of `Pauses`."""
 
-    __slots__ = ("_intake", "_probe", "stop")
+    __slots__ = ("_pauses", "_probe")
 
-    def __init__(self, intake: Intake, probe: Probe) -> None:
-        self._intake = intake
+    def __init__(self, pauses: Pauses, probe: Probe) -> None:
+        self._pauses = pauses
         self._probe = probe
-        self.stop = intake.stop
 
     async def pause(self, delay: float) -> bool:
         self._probe.paused(True)
         try:
-            return await self._intake.pause(delay)
+            return await self._pauses.pause(delay)
         finally:
             self._probe.paused(False)
 

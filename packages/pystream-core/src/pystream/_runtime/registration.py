@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any, TypeAlias, get_origin
 
 from pystream._runtime.signature import HandlerSignature, read_signature
 from pystream.errors import ConfigurationError, RegistrationError
 from pystream.failures import FailurePolicy
+from pystream.layers import Layer, PublishLayer
 from pystream.parameters import KINDS, Parameter, ParameterKind, Surroundings
 from pystream.parameters.payload import PayloadKind
 from pystream.protocols import Broker, Mounting, SubscriptionSource
@@ -18,7 +19,33 @@ from pystream.subscriber import ByKey, Mount, Settings, handler_name
 Handlers: TypeAlias = "Mapping[str, Callable[..., Any]]"
 """The names that are taken, and by which handler."""
 
-_NOT_YET = ("threads", "batch", "batch_wait", "max_attempts", "dead_letter", "layers")
+_NOT_YET = ("threads", "batch", "batch_wait")
+DEFAULT_MAX_DELAYED = 1000
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Scope:
+    """What a handler has around it: of its app, or of its app and router.
+
+    Attributes:
+        policy: The failure policy that counts if the handler states none.
+        layers: Consume layers, the first one outermost.
+        publish_layers: Publish layers, the first one outermost.
+    """
+
+    policy: FailurePolicy = field(default_factory=FailurePolicy)
+    layers: tuple[Layer, ...] = ()
+    publish_layers: tuple[PublishLayer, ...] = ()
+
+    def within(
+        self, policy: FailurePolicy | None, layers: Sequence[Layer], publish_layers: Sequence[PublishLayer]
+    ) -> Scope:
+        """This scope with another one in it."""
+        return Scope(
+            policy=policy or self.policy,
+            layers=(*self.layers, *layers),
+            publish_layers=(*self.publish_layers, *publish_layers),
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,6 +62,10 @@ class Registered:
         reply_to: Where replies are published, or none.
         encode_reply: From a reply to its bytes.
         policy: What becomes of failed deliveries.
+        retry_to: Where copies for another attempt are published, or none for where the delivery came from.
+        max_delayed: How many deliveries may be held for a delay.
+        layers: Consume layers, the first one outermost.
+        publish_layers: Layers around everything that is sent for it, the first one outermost.
     """
 
     handler: Callable[..., Any]
@@ -46,6 +77,10 @@ class Registered:
     reply_to: str | None
     encode_reply: Callable[[Any], bytes]
     policy: FailurePolicy
+    retry_to: str | None
+    max_delayed: int
+    layers: tuple[Layer, ...]
+    publish_layers: tuple[PublishLayer, ...]
 
     @property
     def name(self) -> str:
@@ -57,7 +92,7 @@ class Registered:
 def register(
     broker: Broker,
     label: str | None,
-    mounts: Iterable[tuple[Mount, FailurePolicy]],
+    mounts: Iterable[tuple[Mount, Scope]],
     *,
     has_state: bool,
 ) -> list[Registered]:
@@ -66,7 +101,7 @@ def register(
     Args:
         broker: The broker they are mounted on.
         label: Its label, or none.
-        mounts: Each mount with the failure policy that counts if it states none.
+        mounts: Each mount with what stands around it.
         has_state: Whether the app has a state.
 
     Raises:
@@ -74,10 +109,10 @@ def register(
     """
     accepted: list[Registered] = []
     refusals: list[str] = []
-    for mount, policy in mounts:
+    for mount, scope in mounts:
         try:
             taken = {item.mounting.name: item.handler for item in accepted}
-            accepted.append(_register(broker, label, mount, policy, has_state=has_state, taken=taken))
+            accepted.append(_register(broker, label, mount, scope, has_state=has_state, taken=taken))
         except RegistrationError as error:
             refusals.extend(error.refusals)
 
@@ -88,7 +123,7 @@ def register(
 
 
 def _register(
-    broker: Broker, label: str | None, mount: Mount, policy: FailurePolicy, *, has_state: bool, taken: Handlers
+    broker: Broker, label: str | None, mount: Mount, scope: Scope, *, has_state: bool, taken: Handlers
 ) -> Registered:
     signature = read_signature(mount.handler)
     settings = mount.settled()
@@ -98,6 +133,7 @@ def _register(
     kinds = tuple(_kind(parameter, surroundings) for parameter in signature.parameters)
     payload = _payload(signature, kinds)
     workers = _workers(signature.name, settings.workers)
+    scope = scope.within(settings.on_failure, settings.layers or (), settings.publish_layers or ())
     return Registered(
         handler=mount.handler,
         signature=signature,
@@ -107,12 +143,18 @@ def _register(
             name=_name(mount.handler, source, settings, taken),
             label=label,
             concurrency=2 * workers.lanes + 1 if isinstance(workers, ByKey) else workers,
+            max_attempts=_count(signature.name, "max_attempts", settings.max_attempts),
+            dead_letter=_destination(signature.name, "dead_letter", settings.dead_letter),
             payload_type=payload.full_annotation,
         ),
         workers=workers,
         reply_to=settings.reply_to,
         encode_reply=_reply_encoder(signature, settings),
-        policy=settings.on_failure or policy,
+        policy=scope.policy,
+        retry_to=_destination(signature.name, "retry_to", settings.retry_to),
+        max_delayed=_count(signature.name, "max_delayed", settings.max_delayed) or DEFAULT_MAX_DELAYED,
+        layers=scope.layers,
+        publish_layers=scope.publish_layers,
     )
 
 
@@ -195,6 +237,23 @@ def _workers(handler: str, workers: int | ByKey | None) -> int | ByKey:
     return 1 if count == 1 or workers is None else workers
 
 
+def _count(handler: str, setting: str, value: Any) -> int | None:
+    if value is None:
+        return None
+
+    if not isinstance(value, int) or isinstance(value, bool) or value < 1:
+        raise RegistrationError(f"{handler}: {setting}={value!r}; give a whole number of 1 or more")
+
+    return value
+
+
+def _destination(handler: str, setting: str, value: Any) -> str | None:
+    if value is not None and (not value or not isinstance(value, str)):
+        raise RegistrationError(f"{handler}: {setting}={value!r}; give the name of a destination")
+
+    return value
+
+
 def _name(target: Callable[..., Any], source: SubscriptionSource, settings: Settings, taken: Handlers) -> str:
     handler = handler_name(target)
     if settings.name is not None:
@@ -228,9 +287,7 @@ def _reply_encoder(signature: HandlerSignature, settings: Settings) -> Callable[
 
         return encoder()
 
-    if not settings.reply_to or not isinstance(settings.reply_to, str):
-        raise RegistrationError(f"{signature.name}: reply_to={settings.reply_to!r}; give the name of a destination")
-
+    _destination(signature.name, "reply_to", settings.reply_to)
     if signature.reply is None:
         raise RegistrationError(
             f"{signature.name} has reply_to={settings.reply_to!r}, and its return annotation leaves nothing "

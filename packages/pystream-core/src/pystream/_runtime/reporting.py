@@ -54,6 +54,11 @@ class Reporter:
         """A reply could not be published; the delivery is retried."""
         self._write(logging.ERROR, "reply not published", f"message {delivery.id}: {error}; it will be retried")
 
+    def layer_failed(self, delivery: Delivery, error: Exception, outcome: object) -> None:
+        """A layer has raised after the handler's outcome was known; the outcome stands."""
+        text = f"message {delivery.id}: {type(error).__name__}; the outcome stands: {outcome!r}"
+        self._write(logging.ERROR, "layer failed", text, error)
+
     def settlement_failed(self, delivery: Delivery, outcome: object, error: Exception) -> None:
         """A settlement was not made; the broker will give the message again."""
         self.settlement_failures += 1

@@ -2,21 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
 from dataclasses import replace
-from typing import Any, TypeAlias
+from typing import Any
 
 from pystream._hooks import is_async
+from pystream._runtime.handling import Handle
 from pystream._runtime.live import LiveMount
 from pystream._runtime.tracker import Call
 from pystream._runtime.verdicts import Verdicts
+from pystream.context import AfterSettle, Context
 from pystream.errors import SettlementRejected
 from pystream.hookspecs import Settled
 from pystream.outcomes import Continuation, Outcome
 from pystream.protocols import Delivery
-
-Handle: TypeAlias = "Callable[[Delivery, int], Awaitable[Outcome | None]]"
-"""Run the handler on a delivery that was run so often before; none if it was left unsettled."""
 
 _LEAST_PAUSE = 0.1  # between two runs in place: what Pulsar takes for a redelivery; no hot loop
 _MANY_ATTEMPTS = 10
@@ -39,20 +38,22 @@ class Settling:
         self._handle = handle
         self._has_async_hooks = any(hook.is_async for hook in live.hooks)
 
-    async def settle(self, delivery: Delivery, outcome: Outcome, started: float) -> None:
+    async def settle(self, delivery: Delivery, outcome: Outcome, context: Context | None, started: float) -> None:
         """Settle, then start what comes after; never raises but for a cancellation.
 
         Args:
             delivery: It is settled once, or given back if this is cancelled before.
             outcome: What the handler decided.
+            context: Its context, with what is to be called after the settlement; none without one.
             started: When the handling began, on the mount's clock.
         """
         try:
-            final, reruns = await self._final(delivery, outcome)
+            final, context, reruns = await self._final(delivery, outcome, context)
             if final is None:
                 return
 
-            tasks = self._has_async_hooks or _is_async(final.continuation)
+            afters = [] if context is None else matching(context, final)
+            tasks = self._has_async_hooks or _is_async(final.continuation) or any(map(_is_async, afters))
             if tasks:
                 await self._live.tracker.reserve()
         except BaseException:
@@ -60,7 +61,7 @@ class Settling:
             raise
 
         error = await self._perform(delivery, final)
-        calls = self._afterwards(delivery, final, reruns, started, error)
+        calls = self._afterwards(delivery, final, afters, reruns, started, error)
         if tasks:
             self._live.tracker.start(calls, self._live.report.callback_failed)
 
@@ -68,8 +69,10 @@ class Settling:
         """Note a settlement that was not made."""
         self._live.report.settlement_failed(delivery, outcome, error)
 
-    async def _final(self, delivery: Delivery, outcome: Outcome | None) -> tuple[Outcome | None, int]:
-        """The outcome to carry out: after the runs in place, if the source retries so."""
+    async def _final(
+        self, delivery: Delivery, outcome: Outcome | None, context: Context | None
+    ) -> tuple[Outcome | None, Context | None, int]:
+        """The outcome to carry out, and the context of the run that decided it: the last, where it is run in place."""
         in_place = (delivery.retry or self._live.registered.source.retry) == "in_place"
         reruns = 0
         while outcome is not None and outcome.kind == "retry":
@@ -82,17 +85,20 @@ class Settling:
                 break
 
             # Either the handling task runs it again, or the broker cannot hold it for the delay.
-            if not await self._live.intake.pause(max(outcome.delay or 0.0, _LEAST_PAUSE)):
+            if not await self._live.pauses.pause(max(outcome.delay or 0.0, _LEAST_PAUSE)):
                 self._live.leave_unsettled(delivery)
-                return None, reruns
+                return None, context, reruns
 
             if not in_place:
-                return replace(outcome, delay=None), reruns
+                return replace(outcome, delay=None), context, reruns
 
             reruns += 1
-            outcome = await self._handle(delivery, reruns)
+            if context is not None:
+                context = Context(delivery, self._live.registered.name, reruns)
 
-        return outcome, reruns
+            outcome = await self._handle(delivery, context, reruns)
+
+        return outcome, context, reruns
 
     def _holdable(self, delivery: Delivery, outcome: Outcome, reruns: int) -> Outcome | None:
         """The outcome, unless it asks for a delay that the source cannot hold: then what a failure means."""
@@ -132,15 +138,19 @@ class Settling:
         return None
 
     def _afterwards(
-        self, delivery: Delivery, outcome: Outcome, reruns: int, started: float, error: Exception | None
+        self,
+        delivery: Delivery,
+        outcome: Outcome,
+        afters: list[Continuation],
+        reruns: int,
+        started: float,
+        error: Exception | None,
     ) -> list[Call]:
-        """The continuation, then the hooks: plain ones are called now, the others are answered."""
+        """The continuation, the context's, then the hooks: plain ones are called now, the others are answered."""
         calls: list[Call] = []
-        if outcome.continuation is not None:
-            fn, args = outcome.continuation
-            self._start(
-                calls, getattr(fn, "__qualname__", repr(fn)), fn, args, is_async=_is_async(outcome.continuation)
-            )
+        for continuation in filter(None, (outcome.continuation, *afters)):
+            fn, args = continuation
+            self._start(calls, getattr(fn, "__qualname__", repr(fn)), fn, args, is_async=_is_async(continuation))
 
         if not self._live.hooks:
             return calls
@@ -168,6 +178,11 @@ class Settling:
             fn(*args)
         except BaseException as error:  # also an exit: the delivery is settled, and its loop goes on
             self._live.report.callback_failed(name, error)
+
+
+def matching(context: AfterSettle, outcome: Outcome) -> list[Continuation]:
+    """What was left in the context for an outcome of this kind."""
+    return [(fn, args) for kind, fn, args in context._afters or () if kind in (None, outcome.kind)]
 
 
 def _is_async(continuation: Continuation | None) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextvars
 import logging
 from collections.abc import Callable
 from dataclasses import replace
@@ -13,7 +14,8 @@ from pystream._hooks import Hook
 from pystream._loops import current_loop
 from pystream._runtime.forms import Form, make_form
 from pystream._runtime.intake import Intake
-from pystream._runtime.live import LiveMount
+from pystream._runtime.live import LiveMount, Streak
+from pystream._runtime.pauses import Pauses
 from pystream._runtime.pipeline import compile_pipeline
 from pystream._runtime.registration import Registered
 from pystream._runtime.reporting import Reporter
@@ -21,6 +23,7 @@ from pystream._runtime.starter import Start
 from pystream._runtime.tracker import Tracker
 from pystream.errors import SubscriptionEnded
 from pystream.health import HealthBoard
+from pystream.layers import with_layers
 from pystream.parameters import Surroundings
 from pystream.protocols import Clock, ConnectedBroker, Delivery, Subscriber
 
@@ -71,23 +74,32 @@ class Subscription:
         report = Reporter(name, clock.now)
         form = make_form(registered.workers, name)
         subscriber = await broker.subscribe(registered.source, registered.mounting)
+        pauses = Pauses(clock)
         intake = Intake(
             subscriber,
-            clock=clock,
+            pauses=pauses,
             report=report,
             degraded=partial(board.trouble, name),
             ended=partial(_ended, name, board, fail if fatal_end else None),
         )
         live = LiveMount(
             registered=registered,
-            surroundings=replace(surroundings, handler=registered.signature.name, broker=broker),
-            intake=intake,
-            publisher=broker.publisher(),
+            surroundings=replace(
+                surroundings,
+                handler=registered.signature.name,
+                broker=broker,
+                publish_layers=registered.publish_layers,
+            ),
+            base=contextvars.copy_context(),
+            publisher=with_layers(broker.publisher(), registered.publish_layers),
             hooks=hooks,
             tracker=tracker,
             clock=clock,
             loop=current_loop(),
+            pauses=pauses,
             report=report,
+            streak=Streak(),
+            stop_taking=intake.stop,
             gave_up=form.gave_up,
             fail=lambda step, error: fail(step, name, error),
         )

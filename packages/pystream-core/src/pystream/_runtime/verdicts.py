@@ -18,18 +18,14 @@ _SHARE_OF_MAX_DELAY = 0.9
 
 
 class Verdicts:
-    """Turns what a handler raised into an outcome, by the mount's failure policy.
+    """Turns what a handler raised into an outcome, by the mount's failure policy."""
 
-    Attributes:
-        undecodable: How many deliveries in a row could not be read.
-    """
-
-    __slots__ = ("_live", "_policy", "undecodable")
+    __slots__ = ("_live", "_policy", "_streak")
 
     def __init__(self, live: LiveMount) -> None:
         self._live = live
         self._policy = live.registered.policy
-        self.undecodable = 0
+        self._streak = live.streak
 
     def raised(self, delivery: Delivery, error: BaseException, reruns: int) -> Outcome | None:
         """The outcome; none if the delivery was left unsettled.
@@ -41,7 +37,7 @@ class Verdicts:
         if isinstance(error, Undecodable):
             return self._unreadable(delivery, error.error)
 
-        self.undecodable = 0
+        self._streak.count = 0
         settle = settle_in(error)
         if settle is not None:
             return settle.outcome
@@ -61,7 +57,7 @@ class Verdicts:
         self._live.leave_unsettled(delivery)
         if is_cancellation(error) and not in_cancelled_scope():
             # This task ends; the form's task group would go on without it and say nothing.
-            self._live.intake.stop()
+            self._live.stop_taking()
             self._live.fail("loop", error)
 
         raise error
@@ -104,9 +100,9 @@ class Verdicts:
             return 1 + reruns
 
     def _unreadable(self, delivery: Delivery, error: Exception) -> Outcome | None:
-        self.undecodable += 1
+        self._streak.count += 1
         limit = self._policy.decode_limit
-        if limit is not None and self.undecodable >= limit:
+        if limit is not None and self._streak.count >= limit:
             # Left unsettled, so that no more is lost than was already dropped.
             reason = DecodeError(f"{limit} deliveries in a row could not be read; the last one: {error}")
             reason.__cause__ = error
@@ -116,14 +112,14 @@ class Verdicts:
         self._live.report.unreadable(delivery, error, rule)
         if isinstance(rule, FailFast):
             # Dropped all the same: it would come back into the same failure at every start.
-            self._live.intake.stop()
+            self._live.stop_taking()
             self._live.fail("handler", error)
             return Outcome("drop")
 
         return rule
 
     def _fail_fast(self, delivery: Delivery, error: BaseException) -> Outcome | None:
-        self._live.intake.stop()
+        self._live.stop_taking()
         self._live.leave_unsettled(delivery)
         self._live.fail("handler", error)
         return None

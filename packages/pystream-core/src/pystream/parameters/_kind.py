@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 
 if TYPE_CHECKING:
     from pystream.context import Context
+    from pystream.layers import PublishLayer
     from pystream.protocols import ConnectedBroker, Delivery, SourceParameters
 
 __all__ = ["MISSING", "Getter", "Parameter", "ParameterKind", "Surroundings", "Undecodable"]
@@ -76,6 +77,7 @@ class Surroundings:
         has_state: Whether the app has a state.
         state: The opened state; `MISSING` until the service starts.
         broker: The connected broker; none until the service starts.
+        publish_layers: Layers around what the handler's publishers send.
     """
 
     handler: str
@@ -83,6 +85,7 @@ class Surroundings:
     has_state: bool = False
     state: Any = MISSING
     broker: ConnectedBroker | None = None
+    publish_layers: Sequence[PublishLayer] = ()
 
 
 class ParameterKind(Protocol):

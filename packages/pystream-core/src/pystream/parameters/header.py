@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any, get_args
 
@@ -61,7 +62,7 @@ class HeaderKind:
 
         def get(delivery: Delivery, context: Context | None) -> Any:
             try:
-                value = find_header(delivery.headers, name)
+                value = find_header(_headers(delivery, context), name)
             except DecodeError as error:
                 raise Undecodable(error) from None
 
@@ -74,6 +75,12 @@ class HeaderKind:
             return default
 
         return get
+
+
+def _headers(delivery: Delivery, context: Context | None) -> Mapping[str, bytes]:
+    """The working copy, if a layer has made one; it may have changed it."""
+    changed = context._headers if context is not None else None
+    return delivery.headers if changed is None else changed
 
 
 def _decoder(name: str, parameter: Parameter) -> Any:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import get_args, get_origin
 
 from pystream.context import Context
+from pystream.layers import with_layers
 from pystream.parameters._kind import Getter, Parameter, Surroundings
 from pystream.protocols import Delivery
 from pystream.publishing import Out
@@ -24,7 +25,8 @@ class OutKind:
     def compile(self, parameter: Parameter, surroundings: Surroundings) -> Getter:
         """A getter that hands over one publisher, made once per mount."""
         broker = surroundings.broker
-        out: Out[object] = Out(broker.publisher() if broker else None, *get_args(parameter.annotation))
+        publisher = with_layers(broker.publisher(), surroundings.publish_layers) if broker else None
+        out: Out[object] = Out(publisher, *get_args(parameter.annotation))
 
         def get(delivery: Delivery, context: Context | None) -> Out[object]:
             return out
