@@ -239,7 +239,7 @@ class Stream:
         return self.take_all()
 
 
-async def open_stream(source: PulsarSubscription | None = None) -> Stream:
+async def open_stream(source: PulsarSubscription | None = None, *, receiver_queue_size: int = 100) -> Stream:
     """A driver on a fresh consumer."""
     clock, transport = ManualClock(), ScriptedTransport()
     source = source or PulsarSubscription("orders", "billing")
@@ -248,7 +248,7 @@ async def open_stream(source: PulsarSubscription | None = None) -> Stream:
         subscription=source.subscription_name,
         type=source.type.value,
         initial_position=source.initial_position.value,
-        receiver_queue_size=100,
+        receiver_queue_size=receiver_queue_size,
     )
     driver = await open_driver(transport, source, spec, clock)
     return Stream(driver, transport.consumers[0], clock)

@@ -67,6 +67,16 @@ async def test_reads_sixteen_ahead() -> None:
     assert stream.consumer.pulls == [16, 16]
 
 
+@pytest.mark.promise("PULSAR-11")
+@pytest.mark.parametrize(("queue", "ahead"), [(1, 16), (256, 16), (400, 25), (1024, 64), (20_000, 64)])
+async def test_reads_further_ahead_beside_a_large_queue(queue: int, ahead: int) -> None:
+    """One pull takes a sixteenth of what the client reads ahead, where that is more than 16, and never more than 64."""
+    stream = await open_stream(receiver_queue_size=queue)
+    stream.consumer.feed(*numbered(*range(100)))
+    stream.take()
+    assert stream.consumer.pulls == [ahead]
+
+
 @pytest.mark.promise("PULSAR-12")
 async def test_a_full_pull_of_copies_is_repeated() -> None:
     """A full pull of which nothing is deliverable is repeated at once, or the stream would stall."""

@@ -46,7 +46,7 @@ def test_is_a_value() -> None:
 def test_defaults() -> None:
     """It is SHARED, begins with the next message, and is reported by its topic's full name."""
     source: SubscriptionSource = PulsarSubscription("orders", "billing")
-    assert source.name == "persistent://public/default/orders"
+    assert source.name == source.copies_to == "persistent://public/default/orders"
     assert (source.batch_wait, source.max_delay) == (None, None)
     subscription = PulsarSubscription("orders", "billing", ack_timeout=30)
     assert (subscription.type, subscription.initial_position) == (SubscriptionType.SHARED, InitialPosition.LATEST)

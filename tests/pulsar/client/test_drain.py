@@ -62,18 +62,37 @@ def test_an_answer_in_line_belongs_to_the_pull(consumer: Consumer) -> None:
 
 @pytest.mark.promise("PULSAR-41")
 def test_polls_only_after_a_full_pull(consumer: Consumer) -> None:
-    """Polling, whose empty form blocks the loop, is left for pulls that follow a full one and found a message."""
+    """Polling, whose empty form blocks the loop, is left for pulls that follow a full one."""
     drain = ArmedDrain(consumer, Wakes())
     for number in range(5):
         consumer.arrive(number)
 
     assert drain.pull(2) == [0, 1]
-    assert consumer.polls == 0
+    assert (consumer.polls, consumer.asked) == (0, 2)
     assert drain.pull(2) == [2, 3]
-    assert consumer.polls == 1
-    assert drain.pull(1) == [4]
+    assert (consumer.polls, consumer.asked) == (2, 2)
+    assert drain.pull(2) == [4]
+    assert (consumer.polls, consumer.asked) == (4, 3)  # the empty poll is followed by the request that stays
     assert drain.pull(2) == []
-    assert consumer.polls == 1  # nothing was there at all: asked, not polled
+    consumer.arrive(5)
+    assert drain.pull(2) == [5]
+    assert (consumer.polls, consumer.asked) == (4, 4)  # after short pulls: asked, not polled
+
+
+@pytest.mark.promise("PULSAR-41")
+def test_polls_after_many_answers_in_line(consumer: Consumer) -> None:
+    """A long pull that has had sixteen answers in line polls for the rest, and asks when that is all."""
+    drain = ArmedDrain(consumer, Wakes())
+    for number in range(20):
+        consumer.arrive(number)
+
+    assert drain.pull(64) == list(range(20))
+    assert (consumer.asked, consumer.polls) == (17, 5)
+    for number in range(15):
+        consumer.arrive(number)
+
+    assert drain.pull(64) == list(range(15))
+    assert consumer.polls == 5
 
 
 @pytest.mark.promise("PULSAR-40")
@@ -106,13 +125,14 @@ def test_an_end_found_by_a_poll(consumer: Consumer) -> None:
     consumer.arrive("a")
     consumer.arrive("b")
     drain.pull(1)
-    original = consumer.receive_async
+    original = consumer.receive
 
-    def last_answer(callback: object) -> None:
-        original(callback)  # type: ignore[arg-type]  # handed on as it came
+    def last_answer(_milliseconds: int) -> object:
+        message: object = original(_milliseconds)
         consumer.closed = True
+        return message
 
-    consumer.receive_async = last_answer  # type: ignore[method-assign]  # closes right after its answer
+    consumer.receive = last_answer  # type: ignore[method-assign]  # closes right after its answer
     assert drain.pull(3) == ["b"]
     assert (wakes.count, drain.ended) == (1, "AlreadyClosed")
 

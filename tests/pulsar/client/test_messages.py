@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pystream.errors import DecodeError
 from pystream_pulsar._client.ids import batch_size
-from pystream_pulsar._client.messages import ClientMessage
+from pystream_pulsar._client.messages import ClientMessage, received
 from pystream_pulsar._client.wire import fields, number_field, text_field
 from pystream_pulsar.transport import Identity
 
@@ -16,31 +16,37 @@ from tests.pulsar.client.scripted import Message
 NOT_UTF8 = UnicodeDecodeError("utf-8", b"\xff", 0, 1, "invalid start byte")
 
 
+def received_one(native: Message) -> ClientMessage:
+    """This message of the binding as ours."""
+    (message,) = received([native])
+    return message
+
+
 @pytest.mark.promise("PULSAR-49")
 def test_only_the_payload_is_read() -> None:
     """Making a message asks the client for its payload and nothing else."""
     native = Message(b"body")
-    assert ClientMessage(native).payload == b"body"
+    assert received_one(native).payload == b"body"
     assert native.asked == ["data"]
 
 
 @pytest.mark.promise("PULSAR-49")
 def test_the_attributes() -> None:
     """Everything else is answered from the client, times in seconds, empty keys as none."""
-    message = ClientMessage(Message(b"body", event_time=2500, key="k"))
+    message = received_one(Message(b"body", event_time=2500, key="k"))
     assert message.identity == Identity("persistent://public/default/orders", 7, 2, -1)
     assert (message.key, message.ordering_key, message.properties) == ("k", None, {})
     assert (message.redelivery_count, message.producer_name) == (2, "p")
     assert (message.publish_time, message.event_time) == (1.5, 2.5)
-    assert ClientMessage(Message()).event_time is None
-    assert ClientMessage(Message()).key is None
+    assert received_one(Message()).event_time is None
+    assert received_one(Message()).key is None
 
 
 @pytest.mark.promise("PULSAR-49")
 def test_the_identity_is_kept() -> None:
     """The identity, which takes several calls, is computed once."""
     native = Message()
-    message = ClientMessage(native)
+    message = received_one(native)
     assert message.identity is message.identity
     assert native.asked.count("message_id") == 1
 
@@ -48,7 +54,7 @@ def test_the_identity_is_kept() -> None:
 @pytest.mark.promise("PULSAR-50")
 def test_properties_that_are_not_text() -> None:
     """Properties that are not UTF-8 raise `DecodeError` when they are read, and only then."""
-    message = ClientMessage(Message(b"body", properties_=NOT_UTF8))
+    message = received_one(Message(b"body", properties_=NOT_UTF8))
     assert message.payload == b"body"
     with pytest.raises(DecodeError, match=r"persistent://public/default/orders .*not UTF-8"):
         _ = message.properties
@@ -57,14 +63,14 @@ def test_properties_that_are_not_text() -> None:
 @pytest.mark.promise("PULSAR-50")
 def test_a_key_that_is_not_text() -> None:
     """A key that is not UTF-8 reads as none and raises nothing."""
-    assert ClientMessage(Message(key=NOT_UTF8)).key is None
+    assert received_one(Message(key=NOT_UTF8)).key is None
 
 
 @pytest.mark.promise("PULSAR-49")
 @pytest.mark.parametrize(("text", "chunked"), [("(7,2,-1,-1)", False), ("(7,1,-1,-1);(7,2,-1,-1)", True)])
 def test_chunks_show_in_the_id(text: str, chunked: bool) -> None:
     """A message of several chunks is known by its id of two parts."""
-    assert ClientMessage(Message(text=text)).chunked is chunked
+    assert received_one(Message(text=text)).chunked is chunked
 
 
 @pytest.mark.promise("PULSAR-49")

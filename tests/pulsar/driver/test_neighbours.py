@@ -17,7 +17,7 @@ def indices(messages: list[PulsarMessage]) -> list[int]:
 
 def session_is_fast(stream: Stream) -> bool:
     """Whether arrivals and acknowledgements pass all defences by."""
-    return stream.driver._session.fast
+    return stream.driver._session.fast_thread != 0
 
 
 @pytest.mark.promise("PULSAR-23")

@@ -218,7 +218,7 @@ async def settle_all(stream: Stream, server: Server, handler: Handler) -> None:
 
     stream.clock.advance(200)
     assert stream.clock.armed == 0
-    assert stream.driver._session.fast
+    assert stream.driver._session.fast_thread
 
 
 @pytest.mark.promise("PULSAR-23", "PULSAR-24", "PULSAR-25")

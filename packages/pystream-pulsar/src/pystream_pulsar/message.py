@@ -21,7 +21,7 @@ __all__ = ["PulsarMessage"]
 _log = logging.getLogger("pystream_pulsar")
 _PARTITION = re.compile(r"-partition-(\d+)\Z")
 
-_OPEN, _SETTLED, _RELEASED = 0, 1, 2
+OPEN, _SETTLED, _RELEASED = 0, 1, 2
 
 
 class PulsarMessage:
@@ -42,12 +42,9 @@ class PulsarMessage:
     decode_error: ClassVar[Exception | None] = None
     _count: int
     _identity: Identity
-
-    def __init__(self, raw: RawMessage, payload: bytes, session: Session) -> None:
-        self._raw = raw
-        self.payload = payload
-        self._session = session
-        self._state = _OPEN
+    _raw: RawMessage
+    _session: Session
+    _state: int
 
     def __repr__(self) -> str:
         return f"<PulsarMessage {self.id} of {self.topic}>"
@@ -160,11 +157,12 @@ class PulsarMessage:
         Cancel safety: it never suspends, so it cannot be cancelled half-way.
         """
         session = self._session
-        if session.fast and not self._state and get_ident() == session.thread:
+        if get_ident() == session.fast_thread and not self._state:
             found = session.table.pop(self.payload, None)
             if found is self:
                 self._state = _SETTLED
-                session.acknowledge(self._raw)
+                acknowledge = session.acknowledge  # not called as a method, which it is not: that takes a slow look-up
+                acknowledge(self._raw)
                 return
 
             if found is not None:  # several messages with this payload

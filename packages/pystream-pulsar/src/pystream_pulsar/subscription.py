@@ -174,6 +174,11 @@ class PulsarSubscription:
         return self.ack_timeout
 
     @property
+    def copies_to(self) -> str | None:
+        """The topic's full name, also for a message of one of its partitions."""
+        return self.topic.full_name
+
+    @property
     def parameters(self) -> SourceParameters:
         """`PulsarMessage`, `PulsarPosition`, `MessageKey` and `MessageTopic`."""
         return _PARAMETERS

@@ -10,7 +10,7 @@ import anyio
 from pystream_pulsar._client.binding import NativeError
 from pystream_pulsar._client.closing import Call, call_all
 from pystream_pulsar._client.drain import ArmedDrain
-from pystream_pulsar._client.messages import ClientMessage
+from pystream_pulsar._client.messages import ClientMessage, received
 from pystream_pulsar._client.results import ended_error, settlement_error
 from pystream_pulsar.errors import PulsarSubscriptionEnded
 from pystream_pulsar.transport import ConsumerSpec
@@ -51,7 +51,7 @@ class ClientConsumer:
 
     def pull(self, room: int) -> list[ClientMessage]:
         """Up to `room` (1 or more) messages without waiting; fewer means that `wake` follows."""
-        return [ClientMessage(message) for message in self._drain.pull(room)]
+        return received(self._drain.pull(room))
 
     @property
     def failure(self) -> PulsarSubscriptionEnded | None:
@@ -65,8 +65,9 @@ class ClientConsumer:
         Raises:
             PulsarSettlementError: The consumer is closed.
         """
+        acknowledge = self._acknowledge  # not called as a method, which it is not: that takes a slow look-up
         try:
-            self._acknowledge(raw.native)
+            acknowledge(raw.native)
         except NativeError as error:
             raise settlement_error("an acknowledgement", self._spec, error) from error
 

@@ -2,10 +2,10 @@
 
 `ArmedDrain` takes what waits in the client without waiting itself. It asks with a
 callback: the client answers in line when a message waits, and else keeps the request,
-which stays *armed* here until a message comes, however many pulls that takes. Once a
-request was answered in line and the last pull was full, the rest is polled, which costs
-half; an empty poll costs 0.1 ms, and a poll beside an armed request would be answered
-out of order, so neither is ventured.
+which stays *armed* here until a message comes, however many pulls that takes. A poll costs
+a third of a request, but blocks for 0.1 ms when nothing waits, and beside an armed request
+it would be answered out of order. So it is ventured only after a full pull, or when a pull has
+had many answers in line: more waits then in all likelihood, and nothing is armed.
 """
 
 from __future__ import annotations
@@ -19,6 +19,9 @@ from pystream_pulsar._client.callbacks import guarded
 from pystream_pulsar._client.thread_states import keep_thread_state
 
 __all__ = ["ArmedDrain"]
+
+_MANY = 16
+"""So many answers in line, one after the other, make a poll worth its risk."""
 
 
 class ArmedDrain:
@@ -45,13 +48,15 @@ class ArmedDrain:
 
     def pull(self, room: int) -> list[Any]:
         """Up to `room` (1 or more) messages. Fewer means armed, or ended; `wake` follows either."""
-        message = self._take_answer() if self._armed else self._ask()
-        if message is None:
-            return []
-
-        messages = [message]
+        messages: list[Any] = []
         if self._full:
             self._poll(messages, room)
+        elif self._armed:
+            message = self._take_answer()
+            if message is None:
+                return messages
+
+            messages.append(message)
 
         while len(messages) < room:
             message = self._ask()
@@ -59,6 +64,8 @@ class ArmedDrain:
                 break
 
             messages.append(message)
+            if len(messages) == _MANY:
+                self._poll(messages, room)
 
         self._full = len(messages) >= room
         return messages
@@ -87,13 +94,7 @@ class ArmedDrain:
 
     def _poll(self, messages: list[Any], room: int) -> None:
         try:
-            while len(messages) < room:
-                message = binding.poll(self._consumer)
-                if message is None:
-                    return
-
-                messages.append(message)
-
+            binding.poll(self._consumer, messages, room)
         except binding.NativeError:
             return  # closed: the request that follows is told the same
 

@@ -6,7 +6,7 @@ payloads pays for none of them.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from pystream.errors import DecodeError
@@ -14,35 +14,34 @@ from pystream.errors import DecodeError
 from pystream_pulsar._client.ids import batch_size
 from pystream_pulsar.transport import Identity
 
-__all__ = ["ClientMessage"]
+__all__ = ["ClientMessage", "received"]
 
 
 class ClientMessage:
-    """Implements `pystream_pulsar.transport.RawMessage` over the binding's message.
+    """Implements `pystream_pulsar.transport.RawMessage` over the binding's message. Made by `received`.
 
     Attributes:
         native: The binding's message, which is what acknowledgements are about.
         payload: The body, copied out of the client once.
     """
 
-    __slots__ = ("_identity", "native", "payload")
+    __slots__ = ("_identity", "native", "payload")  # `_identity` stays unset until it is asked for
 
-    def __init__(self, native: Any) -> None:
-        self.native = native
-        self.payload: bytes = native.data()
-        self._identity: Identity | None = None
+    native: Any
+    payload: bytes
+    _identity: Identity
 
     @property
     def identity(self) -> Identity:
         """Which message this is; kept, since it takes six calls."""
-        identity = self._identity
-        if identity is None:
+        try:
+            return self._identity
+        except AttributeError:
             place = self.native.message_id()
-            identity = self._identity = Identity(
+            self._identity = identity = Identity(
                 self.native.topic_name(), place.ledger_id(), place.entry_id(), place.batch_index()
             )
-
-        return identity
+            return identity
 
     @property
     def batch_size(self) -> int:
@@ -109,6 +108,18 @@ class ClientMessage:
     def producer_name(self) -> str:
         """Who sent it, or empty."""
         return _text(self.native.producer_name) or ""
+
+
+def received(natives: Iterable[Any]) -> list[ClientMessage]:
+    """These messages of the binding as ours."""
+    messages: list[ClientMessage] = []
+    for native in natives:
+        message = ClientMessage()  # filled here: an `__init__` would cost more than all the rest but the copy
+        message.native = native
+        message.payload = native.data()
+        messages.append(message)
+
+    return messages
 
 
 def _text(getter: Any) -> str | None:

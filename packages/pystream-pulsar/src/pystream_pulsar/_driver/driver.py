@@ -1,9 +1,9 @@
 """`Driver`: the stream of one subscription, between its consumer and the runtime.
 
-The queue has 16 places. When it is empty it is filled by one pull, which takes what waits
-in the client and otherwise leaves the consumer armed; `wait` sleeps until it wakes. There
-is no task: settlements are direct calls on the owner's loop, and what is timed goes by the
-clock.
+The queue has 16 places, or a sixteenth of the client's where that is more. When it is empty
+it is filled by one pull, which takes what waits in the client and otherwise leaves the
+consumer armed; `wait` sleeps until it wakes. There is no task: settlements are direct calls
+on the owner's loop, and what is timed goes by the clock.
 """
 
 from __future__ import annotations
@@ -29,8 +29,9 @@ __all__ = ["Driver", "open_driver"]
 
 _log = logging.getLogger("pystream_pulsar")
 
-PLACES = 16
-"""How many messages the queue holds."""
+LEAST_PLACES = 16
+MOST_PLACES = 64
+"""A pull costs as much as one or two messages: 64 share that well, and siblings lose little to 64."""
 
 CLOSE_BOUND = 8.0
 """Seconds that a close waits for what is in a handler's hands."""
@@ -52,7 +53,13 @@ async def open_driver(transport: Transport, source: PulsarSubscription, spec: Co
         else:
             signal.wake_from_thread()
 
-    return Driver(await transport.subscribe(spec, wake), source, home, signal, clock)
+    consumer = await transport.subscribe(spec, wake)
+    return Driver(consumer, source, home, signal, clock, places=_places(spec.receiver_queue_size))
+
+
+def _places(receiver_queue_size: int) -> int:
+    """How many messages the queue holds: never much beside what the client reads ahead itself."""
+    return min(max(LEAST_PLACES, receiver_queue_size // 16), MOST_PLACES)
 
 
 class Driver:
@@ -64,6 +71,7 @@ class Driver:
         home: The owner's loop.
         signal: Woken by the consumer.
         clock: Keeps every time.
+        places: How many messages its queue holds, 1 or more.
     """
 
     __slots__ = (
@@ -72,6 +80,7 @@ class Driver:
         "_consumer",
         "_ended",
         "_home",
+        "_places",
         "_queue",
         "_session",
         "_signal",
@@ -79,13 +88,21 @@ class Driver:
     )
 
     def __init__(
-        self, consumer: TransportConsumer, source: PulsarSubscription, home: Home, signal: Signal, clock: Clock
+        self,
+        consumer: TransportConsumer,
+        source: PulsarSubscription,
+        home: Home,
+        signal: Signal,
+        clock: Clock,
+        *,
+        places: int,
     ) -> None:
         self._consumer = consumer
         self._source = source
         self._home = home
         self._signal = signal
         self._clock = clock
+        self._places = places
         self._session = Session(consumer, source, home, clock)
         self._queue: deque[PulsarMessage] = deque()
         self._armed = False
@@ -175,12 +192,12 @@ class Driver:
         if self._ended:
             return False
 
-        home, queue = self._home, self._queue
+        home, queue, places = self._home, self._queue, self._places
         while True:
             if home.calls:
                 home.serve()
 
-            raws = self._consumer.pull(PLACES)
+            raws = self._consumer.pull(places)
             if raws:
                 self._session.arrive(raws, queue.append)
 
@@ -188,7 +205,7 @@ class Driver:
                 self._armed = False
                 return True
 
-            if len(raws) < PLACES:
+            if len(raws) < places:
                 self._armed = True
                 return False
 

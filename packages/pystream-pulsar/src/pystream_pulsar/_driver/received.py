@@ -39,14 +39,16 @@ class Received:
 
     def __init__(self, in_hand: InHand) -> None:
         self._in_hand = in_hand
-        self._pulls: deque[tuple[int, Sequence[RawMessage]]] = deque()
+        self._pulls: deque[tuple[int, Sequence[RawMessage], list[bytes]]] = deque()
         self._bytes = 0
         self._messages = 0
         self._highest: OrderedDict[Entry, int] = OrderedDict()
 
-    def remember(self, raws: Sequence[RawMessage], size: int) -> None:
-        """Keep the messages of one pull, whose payloads have `size` bytes together."""
-        self._pulls.append((size, raws))
+    def remember(self, raws: Sequence[RawMessage]) -> None:
+        """Keep the messages of one pull."""
+        payloads = [raw.payload for raw in raws]
+        size = sum(map(len, payloads))
+        self._pulls.append((size, raws, payloads))
         self._bytes += size
         self._messages += len(raws)
         while self._messages > _MESSAGES or self._bytes > _BYTES:
@@ -54,7 +56,7 @@ class Received:
 
     def highest(self, entry: Entry) -> int:
         """The highest index of `entry` received, as far as it is remembered; -1 if it is not."""
-        for _, raws in self._pulls:
+        for _, raws, _ in self._pulls:
             for raw in raws:
                 self._note(raw.identity)
 
@@ -67,13 +69,16 @@ class Received:
         self._highest.clear()
 
     def _drop_oldest(self) -> None:
-        size, raws = self._pulls.popleft()
+        size, raws, payloads = self._pulls.popleft()
         self._bytes -= size
         self._messages -= len(raws)
-        in_hand, payloads = self._in_hand, self._in_hand.table
+        table = self._in_hand.table
+        if table.keys().isdisjoint(payloads):  # most often, and one call for the whole pull
+            return
+
         for place, raw in enumerate(raws):
-            if raw.payload in payloads and in_hand.holds(raw) and raw.batch_size > 1:
-                self._note_rest(chain(raws[place:], *(later for _, later in self._pulls)))
+            if raw.payload in table and self._in_hand.holds(raw) and raw.batch_size > 1:
+                self._note_rest(chain(raws[place:], *(later for _, later, _ in self._pulls)))
 
     def _note_rest(self, raws: Iterable[RawMessage]) -> None:
         """Note how far the entry of the first of these goes on without a break."""
