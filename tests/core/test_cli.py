@@ -13,6 +13,7 @@ from typer.testing import CliRunner
 from tests.core.command import SECONDS, environment, pystream
 from tests.core.distributions import Distributions
 from tests.core.services import write_services
+from tests.core.several import write_several
 
 
 @pytest.fixture(scope="module")
@@ -45,6 +46,35 @@ def test_usage_error_is_one_sentence_and_exit_code_2(services: Path, target: str
     assert result.err == f"Error: {sentence.format(folder=services)}\n"
 
 
+@pytest.mark.promise("CLI-17")
+@pytest.mark.parametrize(
+    ("target", "sentence"),
+    [
+        ("billing", "'billing' is no app: give module:app, for example billing:app"),
+        ("zzz:app", "there is no module 'zzz', looked for from {folder}"),
+        ("billing:fails", "the factory 'billing:fails' failed: ValueError: no luck (billing.py:11)"),
+    ],
+)
+def test_usage_error_is_told_once_for_all_processes(services: Path, target: str, sentence: str) -> None:
+    """With several processes an import string without an app behind it is the same sentence, once, and code 2."""
+    result = pystream(services, "run", target, "--processes", "3", "--log-level", "error")
+
+    assert (result.code, result.out) == (2, "")
+    assert result.err == f"Error: {sentence.format(folder=services)}\n"
+
+
+@pytest.mark.promise("CLI-17")
+def test_a_module_that_fails_is_imported_by_one_process(tmp_path: Path) -> None:
+    """The others are not started before the first one has loaded the service."""
+    write_several(tmp_path)
+    result = pystream(tmp_path, "run", "counted:app", "--processes", "3", "--log-level", "debug")
+
+    assert result.code == 2
+    assert (tmp_path / "imports").read_text() == "x"
+    assert result.err.count("LookupError: no ledger\n") == 1
+    assert result.err.endswith("Error: module 'counted' failed on import: LookupError: no ledger (counted.py:5)\n")
+
+
 @pytest.mark.promise("CLI-2")
 def test_interrupted_import_is_exit_code_130(services: Path) -> None:
     """Ctrl-C while the service is imported ends the command without a traceback."""
@@ -74,6 +104,8 @@ def test_traceback_only_when_debugging(services: Path) -> None:
         (["run", "billing:app", "--shutdown-timeout", "soon"], "--shutdown-timeout"),
         (["run", "billing:app", "--backend", "curio"], "'asyncio', 'uvloop', 'trio'"),
         (["run", "billing:app", "--log-level", "loud"], "'debug', 'info', 'warning'"),
+        (["run", "billing:app", "--processes", "0"], "0 is not 1 or more"),
+        (["run", "billing:app", "--processes", "two"], "--processes"),
         (["walk", "billing:app"], "walk"),
     ],
 )

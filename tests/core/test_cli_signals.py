@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
-import queue
 import signal
-import subprocess
-import sys
-import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from textwrap import dedent
 
 import pytest
 
-from tests.core.command import SECONDS, environment, pystream
+from tests.core.command import pystream
 from tests.core.distributions import Distributions
+from tests.core.running import Service, Start
 
 SERVICE = """
     import logging
@@ -108,67 +105,8 @@ def folder(tmp_path: Path) -> Path:
     return tmp_path
 
 
-class Service:
-    """A running `pystream run`; its lines are read by a thread, so that waiting for one is bounded."""
-
-    def __init__(self, folder: Path, *arguments: str, **changes: str) -> None:
-        self.process = subprocess.Popen(
-            [sys.executable, "-m", "pystream", "run", *arguments],
-            cwd=folder,
-            env=environment(**changes),
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-        )
-        self._lines: queue.Queue[str] = queue.Queue()
-        self._err: list[str] = []
-        self._readers = [
-            threading.Thread(target=self._read_out, daemon=True),
-            threading.Thread(target=self._read_err, daemon=True),
-        ]
-        for reader in self._readers:
-            reader.start()
-
-    def _read_out(self) -> None:
-        assert self.process.stdout is not None
-        for line in self.process.stdout:
-            self._lines.put(line.rstrip("\n"))
-
-    def _read_err(self) -> None:
-        assert self.process.stderr is not None
-        self._err.extend(self.process.stderr)
-
-    def until(self, wanted: str) -> None:
-        """Return when the line has been printed."""
-        while (line := self._lines.get(timeout=SECONDS)) != wanted:
-            assert line is not None
-
-    def send(self, signum: signal.Signals) -> None:
-        self.process.send_signal(signum)
-
-    def end(self) -> tuple[int, list[str], str]:
-        """Wait for the end; the exit code, the lines not yet read, and standard error."""
-        code = self.process.wait(SECONDS)
-        for reader in self._readers:
-            reader.join(SECONDS)
-
-        return code, list(self._lines.queue), "".join(self._err)
-
-    def close(self) -> None:
-        if self.process.poll() is None:
-            self.process.kill()
-            self.process.wait(SECONDS)
-
-        for reader in self._readers:
-            reader.join(SECONDS)
-
-        for stream in (self.process.stdout, self.process.stderr):
-            if stream is not None:
-                stream.close()
-
-
 @pytest.fixture
-def start(folder: Path) -> Iterator[Callable[..., Service]]:
+def start(folder: Path) -> Iterator[Start]:
     """Starts services, and ends what a failed test has left running."""
     started: list[Service] = []
 
@@ -185,7 +123,7 @@ def start(folder: Path) -> Iterator[Callable[..., Service]]:
 @pytest.mark.promise("CLI-6")
 @pytest.mark.parametrize("signum", [signal.SIGTERM, signal.SIGINT])
 @pytest.mark.parametrize("backend", ["asyncio", "uvloop", "trio"])
-def test_one_signal_stops_in_order(start: Callable[..., Service], backend: str, signum: signal.Signals) -> None:
+def test_one_signal_stops_in_order(start: Start, backend: str, signum: signal.Signals) -> None:
     """SIGTERM or SIGINT is a graceful stop with exit code 0 and nothing on standard error but logs."""
     service = start("billing:make", "--backend", backend, "--log-level", "error")
     service.until("ready")
@@ -207,7 +145,7 @@ def test_one_signal_stops_in_order(start: Callable[..., Service], backend: str, 
     ],
 )
 def test_second_signal_aborts(
-    start: Callable[..., Service], backend: str, first: signal.Signals, second: signal.Signals, code: int
+    start: Start, backend: str, first: signal.Signals, second: signal.Signals, code: int
 ) -> None:
     """A second signal later than half a second ends the process at once, with 128 plus its number."""
     service = start("billing:slow", "--backend", backend, "--log-level", "critical")
@@ -222,7 +160,7 @@ def test_second_signal_aborts(
 
 
 @pytest.mark.promise("CLI-7")
-def test_repeated_signal_within_half_a_second_is_one_request(start: Callable[..., Service]) -> None:
+def test_repeated_signal_within_half_a_second_is_one_request(start: Start) -> None:
     """A signal delivered twice, as process groups and supervisors do, is still a graceful stop."""
     service = start("billing:twice", "--log-level", "error")
     service.until("ready")
@@ -247,7 +185,7 @@ def test_failed_start_is_one_sentence_and_exit_code_1(folder: Path) -> None:
 @pytest.mark.parametrize(
     ("backend", "told"), [("asyncio", "asyncio False"), ("uvloop", "asyncio True"), ("trio", "trio False")]
 )
-def test_backend_chooses_the_loop(start: Callable[..., Service], backend: str, told: str) -> None:
+def test_backend_chooses_the_loop(start: Start, backend: str, told: str) -> None:
     """--backend decides which loop the service runs on, and imports no other."""
     service = start("billing:app", "--backend", backend)
     service.until("ready")
@@ -267,7 +205,7 @@ def test_backend_chooses_the_loop(start: Callable[..., Service], backend: str, t
     ],
 )
 def test_logging_is_configured_only_where_the_service_has_not(
-    start: Callable[..., Service], arguments: list[str], suffixes: list[str]
+    start: Start, arguments: list[str], suffixes: list[str]
 ) -> None:
     """--log-level sets up logging for a service without a root handler, and leaves others alone."""
     service = start(*arguments)
@@ -282,7 +220,7 @@ def test_logging_is_configured_only_where_the_service_has_not(
 
 
 @pytest.mark.promise("CLI-6")
-def test_spent_shutdown_timeout_is_a_clean_stop(start: Callable[..., Service]) -> None:
+def test_spent_shutdown_timeout_is_a_clean_stop(start: Start) -> None:
     """A handler that outlasts --shutdown-timeout is given up with a WARNING, and the exit code is 0."""
     service = start("billing:stuck", "--shutdown-timeout", "0.2", "--log-level", "warning")
     service.until("stuck")
@@ -309,7 +247,7 @@ def test_fail_fast_is_one_sentence_and_exit_code_1(folder: Path) -> None:
 
 
 @pytest.mark.promise("CLI-8", "SDK-4")
-def test_broken_plugin_refuses_the_start_until_it_is_blocked(folder: Path, start: Callable[..., Service]) -> None:
+def test_broken_plugin_refuses_the_start_until_it_is_blocked(folder: Path, start: Start) -> None:
     """A plugin that cannot be imported is exit code 1 and one sentence, whose advice works."""
     distributions = Distributions(folder)
     module = distributions.install(

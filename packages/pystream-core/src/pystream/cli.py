@@ -1,15 +1,14 @@
 """The command line, `pystream`: needs the extra `pystream[cli]`.
 
 Everything that goes wrong is one sentence on standard error and an exit code: 0 for a
-clean stop, 1 for a service that failed, 2 for a command that cannot be run, and 128 plus
-the signal's number for a service that a second signal aborted.
+clean stop, 1 for a service that failed, or one of its processes, 2 for a command that cannot
+be run, and 128 plus the signal's number for a service that a second signal aborted.
 """
 
 from __future__ import annotations
 
 import enum
 import importlib.util
-import logging
 import signal
 import traceback
 from importlib.metadata import version
@@ -17,8 +16,8 @@ from typing import Annotated, Final, NoReturn
 
 import typer
 
+from pystream._processes.setup import Setup, configure_logging, stop_timeout
 from pystream._target import TargetError, load, use_current_directory
-from pystream.app import PyStream
 from pystream.errors import PyStreamError, ServiceAborted
 
 __all__ = ["Backend", "LogLevel", "cli", "run"]
@@ -32,9 +31,6 @@ cli: Final = typer.Typer(
     pretty_exceptions_enable=False,
 )
 """The typer application behind the command `pystream`."""
-
-_SHUTDOWN_TIMEOUT: Final = 30.0
-_FORMAT: Final = "%(asctime)s %(levelname)s %(name)s: %(message)s"
 
 
 class Backend(enum.StrEnum):
@@ -79,6 +75,13 @@ def _seconds(value: float | None) -> float | None:
     return value
 
 
+def _count(value: int) -> int:
+    if value < 1:
+        raise typer.BadParameter(f"{value} is not 1 or more.")
+
+    return value
+
+
 @cli.command()
 def run(
     target: Annotated[
@@ -96,15 +99,23 @@ def run(
     log_level: Annotated[
         LogLevel, typer.Option(case_sensitive=False, help="What to log, if the service does not set up logging.")
     ] = LogLevel.INFO,
+    processes: Annotated[
+        int, typer.Option(metavar="N", callback=_count, help="How many processes, each the whole service.")
+    ] = 1,
 ) -> None:
     """Run the service MODULE:APP until it is told to stop by SIGINT or SIGTERM."""
     _check_backend(backend)
     debug = log_level is LogLevel.DEBUG
+    setup = Setup(
+        target=target,
+        processes=processes,
+        backend=backend.value,
+        shutdown_timeout=shutdown_timeout,
+        log_level=log_level.name,
+    )
     try:
         use_current_directory()
-        app = load(target)
-        _configure_logging(log_level)
-        app.run(backend=backend.value, shutdown_timeout=_timeout(app, shutdown_timeout))
+        _run(setup, log_level)
     except TargetError as error:
         _fail(error, 2, debug=debug)
     except ServiceAborted as error:
@@ -115,12 +126,17 @@ def run(
         raise typer.Exit(128 + signal.SIGINT) from None
 
 
-def _timeout(app: PyStream, given: float | None) -> float:
-    if given is not None:
-        return given
+def _run(setup: Setup, log_level: LogLevel) -> None:
+    if setup.processes > 1:
+        from pystream._processes.supervisor import supervise
 
-    # A process that is told to stop is killed by its supervisor before long; a library call is not.
-    return _SHUTDOWN_TIMEOUT if app.shutdown_timeout is None else app.shutdown_timeout
+        configure_logging(log_level.name, "supervisor")
+        supervise(setup)
+        return
+
+    app = load(setup.target)
+    configure_logging(log_level.name)
+    app.run(backend=setup.backend, shutdown_timeout=stop_timeout(app, setup.shutdown_timeout))
 
 
 def _check_backend(backend: Backend) -> None:
@@ -131,14 +147,6 @@ def _check_backend(backend: Backend) -> None:
         f'Error: --backend {backend.value} needs {backend.value}: pip install "pystream[{backend.value}]"', err=True
     )
     raise typer.Exit(2)
-
-
-def _configure_logging(level: LogLevel) -> None:
-    """Log to standard error, unless the service has set up logging when it was imported."""
-    if logging.getLogger().handlers:
-        return
-
-    logging.basicConfig(level=level.name, format=_FORMAT)
 
 
 def _fail(error: PyStreamError, code: int, *, debug: bool) -> NoReturn:

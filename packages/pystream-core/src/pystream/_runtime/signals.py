@@ -10,7 +10,7 @@ from typing import Any
 import anyio
 from anyio.abc import TaskStatus
 
-_SAME_REQUEST = 0.5  # process groups and supervisors deliver one request twice
+SAME_REQUEST = 0.5  # process groups and supervisors deliver one request twice
 
 
 async def watch(
@@ -39,5 +39,5 @@ async def _follow(signals: Any, stop: Callable[[], None], abort: Callable[[int],
         if first is None:
             first = now
             stop()
-        elif now - first >= _SAME_REQUEST:
+        elif now - first >= SAME_REQUEST:
             abort(int(signum))
