@@ -19,7 +19,7 @@ from pystream import PyStream
 from pystream.errors import ConfigurationError
 from pystream_pulsar import TLS, PulsarBroker, PulsarPublishPolicy, PulsarSubscription, PulsarTopic, Token
 
-from tests.core import test_registration
+from tests.core import test_batches_registration, test_hook_parameters, test_registration
 from tests.core.lifecycle import test_refusals
 from tests.pulsar import test_auth, test_broker, test_publisher, test_subscription, test_tls, test_topic
 
@@ -74,6 +74,16 @@ def _registration() -> Iterator[Refusal]:
         yield Refusal(mistake, provoke, _without_reasons(message))
 
 
+def _batches() -> Iterator[Refusal]:
+    for mistake, (provoke, message) in test_batches_registration.REFUSALS.items():
+        yield Refusal(mistake, provoke, message)
+
+
+def _hooks() -> Iterator[Refusal]:
+    for mistake, (provoke, message) in test_hook_parameters.REFUSALS.items():
+        yield Refusal(mistake, provoke, message)
+
+
 def _constructor() -> Iterator[Refusal]:
     for values, message in test_refusals.CONSTRUCTOR:
         title = values.get("title", "shop")
@@ -122,6 +132,8 @@ def areas() -> list[Area]:
     """Every table, in the order of the page."""
     return [
         Area("Handlers, mounts and brokers of an app", list(_registration()), code=False),
+        Area("Batches", list(_batches()), code=False),
+        Area("Functions for start and stop", list(_hooks()), code=False),
         Area("The app", list(_constructor())),
         Area("Pulsar: topics", list(_topics())),
         Area("Pulsar: subscriptions", list(_subscriptions())),

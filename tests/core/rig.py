@@ -63,13 +63,15 @@ class Rig:
         await eventually(lambda: self.clock.timers > 0)
 
     async def stop(self) -> None:
-        """Stop, and return when everything in hand is handled."""
+        """Stop, and return when everything in hand is handled; what timers hold is given back."""
         self.subscription.stop()
         await self.finished()
 
     async def finished(self) -> None:
         with anyio.fail_after(_PATIENCE):
             await self.subscription.finished()
+            self.subscription.give_back_held()
+            await self.subscription.drained()
             await self.tracker.drained()
 
     async def _loop(self) -> None:
@@ -155,6 +157,7 @@ async def rig(
         except Exception as error:
             raised = error
 
+        await made.subscription.end()
         loops.cancel_scope.cancel()
         tracked.cancel_scope.cancel()
 

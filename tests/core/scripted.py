@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import threading
 from collections import deque
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
 import anyio
+from pystream._loops import Loop, current_loop
 from pystream.errors import ConfigurationError, SettlementError, SettlementRejected
 from pystream.protocols import GAP, Clock, Delivery, Gap, Key, Mounting, Outgoing, RetryKind, SourceParameters
 from pystream.signal import Signal
@@ -26,7 +28,7 @@ _PATIENCE = 10.0
 
 
 class Journal:
-    """What happened, one line each, in order.
+    """What happened, one line each, in order; written from any thread.
 
     Attributes:
         lines: Such as `ack 1`, `retry_after 2`, `release 3`, `publish confirmed b"..."`.
@@ -36,22 +38,29 @@ class Journal:
     def __init__(self) -> None:
         self.lines: list[str] = []
         self.delays: list[float] = []
-        self._changed: anyio.Event | None = None
+        self._changed: tuple[Loop, anyio.Event] | None = None
 
     def add(self, line: str) -> None:
         self.lines.append(line)
-        if self._changed is not None:
-            self._changed.set()
-            self._changed = None
+        changed, self._changed = self._changed, None
+        if changed is None:
+            return
+
+        loop, event = changed
+        event.set() if loop.is_current() else loop.post(event.set)
 
     async def until(self, condition: Callable[[], bool]) -> None:
         """Return once the condition holds; it is looked at after each line."""
         with anyio.fail_after(_PATIENCE):
-            while not condition():
-                if self._changed is None:
-                    self._changed = anyio.Event()
+            while True:
+                changed = self._changed
+                if changed is None:  # before the look: another thread may write meanwhile
+                    changed = self._changed = current_loop(), anyio.Event()
 
-                await self._changed.wait()
+                if condition():
+                    return
+
+                await changed[1].wait()
 
     async def shows(self, line: str) -> None:
         await self.until(lambda: line in self.lines)
@@ -71,6 +80,7 @@ class ScriptedDelivery:
         decode_error: Exception | None = None,
         header_error: Exception | None = None,
         refusal: Exception | None = None,
+        refusals: Mapping[str, Exception] | None = None,
         retry: RetryKind | None = None,
     ) -> None:
         self.id = id
@@ -86,6 +96,7 @@ class ScriptedDelivery:
         self._headers = headers or {}
         self._header_error = header_error
         self._refusal = refusal
+        self._refusals = refusals or {}
 
     @property
     def headers(self) -> Mapping[str, bytes]:
@@ -109,11 +120,12 @@ class ScriptedDelivery:
             self._note("release")
 
     def _end(self, kind: str) -> None:
-        if self._refusal is not None:
+        refusal = self._refusals.get(kind, self._refusal)
+        if refusal is not None:
             self._note(f"refused {kind}")
-            raise self._refusal
+            raise refusal
 
-        already = bool(self.ends)
+        already = any(not end.startswith("refused") for end in self.ends)
         self._note(kind)
         if already:
             raise SettlementError(f"{self.id} is settled twice")
@@ -164,6 +176,7 @@ class ScriptedSubscriber:
         self.delayed = 0
         self.max_delay: float | None = None
         self.ends = 0
+        self._lock = threading.Lock()
         self._signal = Signal()
 
     def feed(self, *items: Item) -> None:
@@ -181,8 +194,10 @@ class ScriptedSubscriber:
         assert isinstance(item, ScriptedDelivery)
         item.stream = self
         self.taken.append(item)
-        self.unsettled.add(item)
-        self.most_unsettled = max(self.most_unsettled, len(self.unsettled))
+        with self._lock:
+            self.unsettled.add(item)
+            self.most_unsettled = max(self.most_unsettled, len(self.unsettled))
+
         return item
 
     async def wait(self) -> None:
@@ -203,8 +218,10 @@ class ScriptedSubscriber:
         self._signal.wake()
 
     def ended(self, delivery: ScriptedDelivery, kind: str) -> None:
-        self.unsettled.discard(delivery)
-        self.ends += 1
+        with self._lock:
+            self.unsettled.discard(delivery)
+            self.ends += 1
+
         self.journal.add(f"{kind} {delivery.id}")
 
     async def close(self) -> None:
@@ -218,6 +235,7 @@ class ScriptedSource:
     max_delay: float | None = None
     parameters: SourceParameters = field(default_factory=dict, hash=False)
     batch_wait: float | None = None
+    copies_to: str | None = "orders"
 
 
 @dataclass(frozen=True, slots=True)

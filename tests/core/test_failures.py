@@ -16,11 +16,12 @@ from pystream import (
     Outcome,
     Settle,
     ack,
+    dead_letter,
     drop,
     retry,
     retry_after,
 )
-from pystream.errors import ConfigurationError, SettlementRejected
+from pystream.errors import ConfigurationError, DecodeError, SettlementRejected
 
 from tests.core.rig import rig
 from tests.core.scripted import DelayableDelivery, ScriptedSource
@@ -97,7 +98,7 @@ async def _async_rule(error: Exception, attempt: int) -> Outcome:
         {"error": {ValueError: lambda error, attempt: ack()}},
         {"error": {"ValueError": ack()}},
         {"error": {KeyboardInterrupt: ack()}},
-        {"decode": None},
+        {"decode": "drop"},
         {"decode": Backoff()},
         {"decode_limit": 0},
     ],
@@ -118,6 +119,17 @@ def test_policies_are_plain_values() -> None:
     assert pickle.loads(pickle.dumps(FAIL_FAST)) is FAIL_FAST  # noqa: S301  # of our own making
     assert repr(FAIL_FAST) == "FAIL_FAST"
     assert (policy.error, policy.decode, policy.decode_limit) == (FAIL_FAST, drop(), None)
+
+
+@pytest.mark.promise("RETRY-32")
+def test_the_default_for_what_cannot_be_read() -> None:
+    """A dead letter, its reason the error's text or else its class; a drop where none are declared."""
+    policy = FailurePolicy()
+    assert policy.on_unreadable(DecodeError("no JSON"), has_dead_letter=True) == dead_letter("no JSON")
+    assert policy.on_unreadable(DecodeError(), has_dead_letter=True) == dead_letter("DecodeError")
+    assert policy.on_unreadable(DecodeError("no JSON"), has_dead_letter=False) == drop()
+    for rule in (drop(), ack(), FAIL_FAST):
+        assert FailurePolicy(decode=rule).on_unreadable(DecodeError(), has_dead_letter=True) == rule
 
 
 class Base(Exception):

@@ -160,7 +160,7 @@ class _ProbeLines(Probe):
     def handled(self, delivery: Delivery, outcome: Outcome | None) -> None:
         self._note(f"{self._name} handled {outcome and outcome.kind}")
 
-    def settling(self, delivery: Delivery, outcome: Outcome) -> None:
+    def settling(self, delivery: Delivery, outcome: Outcome, again: float | None) -> None:
         self._note(f"{self._name} settling {outcome.kind}")
 
     def settled(self, delivery: Delivery, outcome: Outcome, error: Exception | None) -> None:

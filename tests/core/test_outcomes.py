@@ -10,7 +10,7 @@ from typing import Any
 
 import anyio
 import pytest
-from pystream import FailurePolicy, Outcome, Settle, ack, drop, retry, retry_after
+from pystream import FailurePolicy, Outcome, Settle, ack, dead_letter, drop, retry, retry_after
 from pystream.errors import ConfigurationError
 
 from tests.core.rig import idle, rig
@@ -29,12 +29,13 @@ _OUTCOMES = [
 @pytest.mark.promise("SETTLE-2")
 def test_outcomes_are_plain_values() -> None:
     """Outcomes compare by value, can be pickled and are no exceptions."""
-    for outcome in (ack(), retry(), retry_after(5), drop()):
+    for outcome in (ack(), retry(), retry_after(5), drop(), dead_letter("odd")):
         assert pickle.loads(pickle.dumps(outcome)) == outcome  # noqa: S301  # of our own making
         assert not isinstance(outcome, BaseException)
 
     assert retry_after(timedelta(seconds=5)) == retry_after(5) == Outcome("retry", 5.0)
-    assert len({ack(), retry(), retry_after(5), drop(), retry_after(6)}) == 5
+    assert len({ack(), retry(), retry_after(5), drop(), retry_after(6), dead_letter("a"), dead_letter("b")}) == 7
+    assert (dead_letter("a").kind, dead_letter("a").reason, drop().reason) == ("dead_letter", "a", None)
 
 
 @pytest.mark.promise("SETTLE-2")
@@ -42,6 +43,7 @@ def test_outcomes_show_how_they_were_made() -> None:
     """An outcome reads as the call that makes it."""
     shown = [repr(outcome) for outcome in (ack(), retry(), retry_after(0.5), drop(), ack().and_after(idle, 3))]
     assert shown == ["ack()", "retry()", "retry_after(0.5)", "drop()", "ack().and_after(idle, 3)"]
+    assert repr(dead_letter("it's odd")) == 'dead_letter("it\'s odd")'
 
 
 @pytest.mark.promise("SETTLE-2")
@@ -50,6 +52,17 @@ def test_a_delay_that_is_none_is_refused(delay: Any) -> None:
     """A delay is a finite number of seconds, 0 or more."""
     with pytest.raises(ConfigurationError, match="give a delay of 0 or more seconds"):
         retry_after(delay)
+
+
+@pytest.mark.promise("RETRY-31")
+@pytest.mark.parametrize("reason", ["", None, 5, ValueError("odd")])
+def test_a_dead_letter_has_a_reason(reason: Any) -> None:
+    """A reason is a text that is not empty."""
+    with pytest.raises(ConfigurationError) as refused:
+        dead_letter(reason)
+
+    text = f"dead_letter({reason!r}): give a reason, such as dead_letter('unknown currency')"
+    assert str(refused.value) == text
 
 
 @pytest.mark.promise("SETTLE-3")
@@ -264,7 +277,7 @@ async def test_a_delivery_left_unsettled_has_no_continuation() -> None:
 
 @pytest.mark.promise("SETTLE-2")
 @pytest.mark.anyio
-@pytest.mark.parametrize("function", [ack, drop, retry, retry_after])
+@pytest.mark.parametrize("function", [ack, drop, retry, retry_after, dead_letter])
 async def test_an_outcome_that_was_not_called_is_a_mistake_of_the_handler(function: Any) -> None:
     """`return retry` without parentheses is a failure of the handler, and not an acknowledgement."""
     seen: list[str] = []

@@ -348,29 +348,39 @@ def _pool(pool: Pool) -> None: ...
 def _named(name: str, pool: Pool) -> None: ...
 def _text_only(price: Unresolvable) -> None: ...
 def _settled(event: Settled) -> None: ...
-def _keyword_only(*, event: ServiceEvent) -> None: ...
+def _unannotated(event, more): ...  # type: ignore[no-untyped-def]  # users write such functions
+def _rest(*events: ServiceEvent) -> None: ...
 def _yielding() -> Iterator[None]:
     yield
 
 
-TAKES = "a on_startup function takes no parameters, or the event (ServiceEvent)"
+TAKES = "on_startup is called for no delivery; it takes the event (ServiceEvent) and State[T]"
 
 
 @pytest.mark.promise("SDK-11")
 @pytest.mark.parametrize(
     ("fn", "message"),
     [
-        (_pool, f"{{name}}: {TAKES}, but its parameter 'pool' is annotated Pool"),
-        (_text_only, f"{{name}}: {TAKES}, but its parameter 'price' is annotated Unresolvable"),
-        (_settled, f"{{name}}: {TAKES}, but its parameter 'event' is annotated Settled"),
-        (_arguments, f"{{name}}: {TAKES}, but it takes 2: name, event"),
-        (_keyword_only, f"{{name}}: {TAKES}, but it takes event, which is not one positional parameter"),
+        (_pool, f"{{name}}: the parameter 'pool' (Pool) cannot be filled, since {TAKES}"),
+        (
+            _text_only,
+            f"{{name}}: the annotation of 'price' in module {__name__!r} cannot be resolved (name 'Unresolvable' "
+            "is not defined); define or import the name at the top level of that module, outside `if TYPE_CHECKING`",
+        ),
+        (_settled, f"{{name}}: the parameter 'event' (Settled) cannot be filled, since {TAKES}"),
+        (_arguments, f"{{name}}: the parameter 'name' (str) cannot be filled, since {TAKES}"),
+        (_unannotated, "{name}: the parameter 'event' has no annotation; say what it should receive"),
+        (_rest, "{name}: the parameter *events cannot be filled; name each parameter"),
         (
             functools.partial(_named, "x"),
-            f"{__name__}._named: {TAKES}, but its parameter 'pool' is annotated Pool",
+            f"{__name__}._named: the parameter 'pool' (Pool) cannot be filled, since {TAKES}",
         ),
         (_yielding, "{name} is a generator, which is never run as a hook; use a def or an async def"),
-        (5, f"builtins.int is not a function; {TAKES}"),
+        (
+            5,
+            "builtins.int is not a function; "
+            "a function for on_startup takes the event (ServiceEvent) and State[T], or no parameters",
+        ),
     ],
 )
 def test_app_function_that_cannot_be_called_is_refused(fn: Any, message: str) -> None:
@@ -379,6 +389,27 @@ def test_app_function_that_cannot_be_called_is_refused(fn: Any, message: str) ->
         validate_function("on_startup", fn)
 
     assert str(refusal.value) == message.format(name=f"{__name__}.{getattr(fn, '__name__', '')}")
+
+
+@pytest.mark.promise("SDK-11")
+@pytest.mark.parametrize(
+    ("fn", "problem"),
+    [
+        (_pool, "its parameter 'pool' is annotated Pool"),
+        (_typed, "its parameter 'event' is annotated ServiceEvent"),
+        (_arguments, "it takes 2: name, event"),
+        (_rest, "it takes *events, which is not one positional parameter"),
+    ],
+)
+def test_post_settle_function_takes_nothing_or_the_event(fn: Any, problem: str) -> None:
+    """What is called after each settlement is given the event alone; anything else is refused by name."""
+    with pytest.raises(ConfigurationError) as refusal:
+        validate_function("post_settle", fn)
+
+    assert str(refusal.value) == (
+        f"{__name__}.{fn.__name__}: a function for post_settle takes no parameters, or the event (Settled), "
+        f"but {problem}"
+    )
 
 
 @pytest.mark.promise("SDK-11")

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable
-from typing import TYPE_CHECKING, Annotated, Any
+from collections.abc import AsyncIterator, Callable
+from typing import TYPE_CHECKING, Annotated, Any, cast
 
 import pytest
 from pydantic import BaseModel, PydanticUserError, TypeAdapter
@@ -19,6 +19,7 @@ from pystream import (
     Router,
     State,
     by_key,
+    dead_letter,
     mount,
     subscriber,
 )
@@ -69,9 +70,6 @@ async def no_parameters() -> None: ...
 async def two_payloads(order: Order, customer: dict[str, str], context: Context) -> None: ...
 
 
-async def batch_of(orders: list[Order]) -> None: ...
-
-
 async def unresolvable(order: Order, price: Decimal) -> None: ...
 
 
@@ -105,7 +103,14 @@ async def opaque_reply(order: Order) -> Opaque: ...
 async def with_state(order: Order, stock: State[Opaque]) -> None: ...
 
 
-def plain(order: Order) -> None: ...
+async def generator(order: Order) -> AsyncIterator[Order]:
+    yield order
+
+
+class Handling:
+    """Its instances are handlers."""
+
+    async def __call__(self, order: Order) -> None: ...
 
 
 @subscriber("orders", workers=4, name="billing", reply_to=None)
@@ -161,11 +166,6 @@ REFUSALS: dict[str, tuple[Callable[[], object], str]] = {
         "two_payloads: the parameters 'order' and 'customer' could each be the payload, and a handler has one; "
         "annotate the others as a Context, State[T], Header, Out[T] or what the source offers",
     ),
-    "list payload": (
-        _bare(batch_of),
-        "batch_of: the payload 'orders' is a list, which asks for batches, and batches are not there yet; "
-        "for a JSON array use a RootModel, or tuple[T, ...]",
-    ),
     "unresolvable annotation": (
         _bare(unresolvable),
         "unresolvable: the annotation of 'price' in module 'test_registration' cannot be resolved "
@@ -209,18 +209,25 @@ REFUSALS: dict[str, tuple[Callable[[], object], str]] = {
         _bare(with_state),
         "with_state: the parameter 'stock' asks for the app's state, and the app has none; give PyStream(state=...)",
     ),
-    "plain function": (
-        _bare(plain),
-        "plain is a plain function, and only `async def` handlers can be mounted; "
-        "plain `def` handlers are not there yet",
+    "generator": (
+        _bare(generator),
+        "generator is a generator, and nothing would run it; use a `def` or an `async def` that returns one value, "
+        "and publish several through a parameter Out[T]",
     ),
-    "threads": (_with(threads=2), "confirm: threads=2 is not there yet; leave it out for now"),
-    "batch": (_with(batch=10), "confirm: batch=10 is not there yet; leave it out for now"),
-    "batch_wait": (_with(batch_wait=0.0), "confirm: batch_wait=0.0 is not there yet; leave it out for now"),
+    "class": (_bare(Handling), "Handling is a class; mount an instance that can be called, or a function"),
+    "function whose signature cannot be read": (
+        _bare({}.update),
+        "dict.update: its signature cannot be read; wrap it in a function",
+    ),
     "max_attempts": (_with(max_attempts=0), "confirm: max_attempts=0; give a whole number of 1 or more"),
     "max_delayed": (_with(max_delayed=True), "confirm: max_delayed=True; give a whole number of 1 or more"),
     "dead_letter": (_with(dead_letter=""), "confirm: dead_letter=''; give the name of a destination"),
     "retry_to": (_with(retry_to=1), "confirm: retry_to=1; give the name of a destination"),
+    "policy of dead letters": (
+        _with(on_failure=FailurePolicy(error={ValueError: dead_letter("odd")})),
+        "confirm: its failure policy says error={ValueError: dead_letter('odd')}, and the mount declares no dead "
+        "letters; give dead_letter=, or choose another outcome",
+    ),
     "layers": (
         _with(layers=print),
         "confirm: mount: layers=<built-in function print>; give a list of `async def` functions",
@@ -236,16 +243,34 @@ REFUSALS: dict[str, tuple[Callable[[], object], str]] = {
         "write `async def layer(outgoing, call_next)`, and give the function itself",
     ),
     "layers of the app": (
-        lambda: PyStream("shop", layers=[len]),
+        lambda: PyStream("shop", layers=[cast("Any", len)]),
         "PyStream: layers holds <built-in function len>, which is no layer; "
         "write `async def layer(ctx, call_next)`, and give the function itself",
     ),
     "layers of a router": (
-        lambda: Router(layers=[None]),
+        lambda: Router(layers=[cast("Any", None)]),
         "Router: layers holds None, which is no layer; "
         "write `async def layer(ctx, call_next)`, and give the function itself",
     ),
     "no workers": (_with(workers=0), "confirm: workers=0; give a whole number of 1 or more, or by_key(n)"),
+    "no threads": (_with(threads=0), "confirm: threads=0; give a whole number of 1 or more, or by_key(n)"),
+    "threads that are no number": (
+        _with(threads=2.0),
+        "confirm: threads=2.0; give a whole number of 1 or more, or by_key(n)",
+    ),
+    "threads that are a truth": (
+        _with(threads=True),
+        "confirm: threads=True; give a whole number of 1 or more, or by_key(n)",
+    ),
+    "threads by no key": (
+        _with(threads=by_key(0)),
+        "confirm: threads=by_key(0); give a whole number of 1 or more, or by_key(n)",
+    ),
+    "workers and threads": (
+        _with(workers=2, threads=by_key(4)),
+        "confirm: workers=2 and threads=by_key(4) exclude each other; "
+        "give workers= for tasks on the app's loop, or threads= for threads with loops of their own",
+    ),
     "workers that are no number": (
         _with(workers="4"),
         "confirm: workers='4'; give a whole number of 1 or more, or by_key(n)",
@@ -379,11 +404,11 @@ def test_all_refusals_of_one_call_come_together() -> None:
     router = Router().include(mount(no_payload, "orders"))
     with pytest.raises(RegistrationError) as caught:
         app.with_broker(
-            MemoryBroker(), mount(plain, "orders"), mount(confirm, "orders"), router, mount(variadic, "orders")
+            MemoryBroker(), mount(generator, "orders"), mount(confirm, "orders"), router, mount(variadic, "orders")
         )
 
     assert len(caught.value.refusals) == 3
-    assert [text.split()[0].rstrip(":") for text in caught.value.refusals] == ["plain", "no_payload", "variadic"]
+    assert [text.split()[0].rstrip(":") for text in caught.value.refusals] == ["generator", "no_payload", "variadic"]
     assert str(caught.value).splitlines()[0] == "3 refusals:"
     assert str(caught.value).splitlines()[1:] == [f"- {text}" for text in caught.value.refusals]
     app.with_broker(MemoryBroker(), mount(confirm, "orders"))

@@ -7,7 +7,7 @@ from typing import Any
 import anyio
 import pytest
 from pystream import Context, Outcome, ack, drop, retry, retry_after
-from pystream.errors import SettlementUnsupported, StrayCancellation, SubscriptionEnded
+from pystream.errors import SettlementTimeout, StrayCancellation, SubscriptionEnded
 from pystream.hookspecs import Settled
 
 from tests.core.rig import eventually, idle, rig
@@ -27,7 +27,7 @@ async def suspending(body: bytes) -> None:
 @pytest.mark.promise("SETTLE-1", "SETTLE-6")
 @pytest.mark.anyio
 @pytest.mark.parametrize(
-    "error", [RuntimeError("no link"), SettlementUnsupported("no such thing")], ids=["other", "ours"]
+    "error", [RuntimeError("no link"), SettlementTimeout("not confirmed")], ids=["other", "ours"]
 )
 @pytest.mark.parametrize(
     ("outcome", "attempt"),

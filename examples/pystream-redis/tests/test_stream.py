@@ -43,5 +43,6 @@ def test_descriptor_is_a_plain_value() -> None:
     assert source == RedisStream("orders", "billing", start="oldest") != RedisStream("orders", "billing")
     assert len({source, RedisStream("orders", "billing", start="oldest")}) == 1
     assert (source.name, source.retry, source.max_delay, source.batch_wait) == ("orders", "broker", None, None)
+    assert source.copies_to == "orders"
     with pytest.raises(FrozenInstanceError):
         source.group = "other"  # type: ignore[misc]  # what is refused

@@ -118,13 +118,18 @@ class TellingSubscriber:
         self._subscriber = subscriber
         self.errors: deque[BaseException] = deque()
         self.take_error: Exception | None = None
+        self.taken = 0
         self.interrupt = subscriber.interrupt
 
     def take(self) -> Delivery | Gap | None:
         if self.take_error is not None:
             raise self.take_error
 
-        return self._subscriber.take()
+        delivery = self._subscriber.take()
+        if delivery is not None:
+            self.taken += 1
+
+        return delivery
 
     async def wait(self) -> None:
         if not self.errors:

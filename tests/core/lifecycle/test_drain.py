@@ -127,7 +127,7 @@ async def test_spent_budget_cancels_and_gives_back(workers: Any, caplog: pytest.
         (
             "WARNING",
             "shop: 1 of 1 subscriptions had not finished when the time for the shutdown was spent (orders); "
-            "they are cancelled, and what they have in hand goes back unsettled",
+            "they are cancelled, and what they do not finish goes back unsettled",
         )
     ]
     assert sorted(await leftover(broker)) == [b"1", b"2", b"3"]
@@ -184,12 +184,13 @@ async def test_a_part_of_the_budget_is_kept_for_tracked_tasks(monkeypatch: pytes
 
 @pytest.mark.promise("STOP-9")
 async def test_the_kept_part_is_a_tenth() -> None:
-    """Deliveries may use nine tenths of the budget, tracked tasks what is left of it; none is no limit."""
+    """Deliveries may use nine tenths of the budget, tracked tasks what is left of it, a tenth at least."""
     budget = Budget(started=100.0, seconds=30.0)
-    assert (budget.for_deliveries, budget.for_all) == (127.0, 130.0)
+    assert budget.for_deliveries == 127.0
+    assert [budget.for_tasks(now) for now in (101.0, 127.0, 127.5, 128.0)] == [130.0, 130.0, 130.5, 131.0]
 
     unlimited = Budget.begin(None)
-    assert (unlimited.for_deliveries, unlimited.for_all) == (math.inf, math.inf)
+    assert (unlimited.for_deliveries, unlimited.for_tasks(100.0)) == (math.inf, math.inf)
 
 
 @pytest.mark.promise("STOP-10")

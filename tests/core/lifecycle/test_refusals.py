@@ -168,7 +168,7 @@ def test_every_refusal_of_a_broker_is_named_at_once() -> None:
     async def two(payload: bytes, other: bytes) -> None: ...
 
     with pytest.raises(RegistrationError) as caught:
-        PyStream("shop").with_broker(MemoryBroker(), two, mount(orders, threads=2), Router().include(two))
+        PyStream("shop").with_broker(MemoryBroker(), two, mount(orders, threads=0), Router().include(two))
 
     assert len(caught.value.refusals) == 3
     assert isinstance(caught.value, PyStreamError)

@@ -196,7 +196,7 @@ def test_second_signal_aborts(start: Callable[[str, str], Process], backend: str
     aborted = {"ended": "aborted", "signum": 2, "says": "shop was aborted by a second signal (SIGINT)"}
     assert process.end() == [
         "shop: 1 of 1 subscriptions had not finished when the shutdown was aborted (orders); "
-        "they are cancelled, and what they have in hand goes back unsettled",
+        "they are cancelled, and what they do not finish goes back unsettled",
         "left",
         "after_shutdown",
         json.dumps(aborted),

@@ -214,7 +214,7 @@ FORMS = [pytest.param(1, id="default"), pytest.param(3, id="workers"), pytest.pa
 @pytest.mark.promise("STOP-14")
 @pytest.mark.parametrize("workers", FORMS)
 async def test_loop_that_breaks_fails_the_service(workers: Any) -> None:
-    """What a loop or a worker of it raises is one ServiceFailed with the error itself; a group is only its cause."""
+    """What a loop raises is one ServiceFailed with the error itself; of a worker the error that names it, for its cause."""
     journal, error = Journal(), RuntimeError("the driver broke")
     broker = TellingBroker(journal, "a")
     app = PyStream("shop").with_broker(broker, mount(orders, workers=workers))
@@ -225,7 +225,14 @@ async def test_loop_that_breaks_fails_the_service(workers: Any) -> None:
 
     failure, _ = await failed_run(app.start(), body)
     assert (failure.step, failure.subscription) == ("loop", "orders")
-    assert set(failure.errors) == {error}
+    if workers == 3:
+        (died,) = failure.errors
+        assert isinstance(died, WorkerDied)
+        assert str(died) == "orders worker 0 has ended by RuntimeError: the driver broke"
+        assert died.__cause__ is error
+    else:
+        assert set(failure.errors) == {error}
+
     assert journal.lines[-2:] == ["a: close orders", "a: close"]
     assert broker.memory.stored("orders") == 1
 

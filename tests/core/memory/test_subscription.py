@@ -44,4 +44,5 @@ def test_a_descriptor_is_a_subscription_source() -> None:
     """The broker redelivers, delays have no bound, and no parameter of its own is offered."""
     source: SubscriptionSource = MemorySubscription("orders")
     assert (source.name, source.retry, source.batch_wait, source.max_delay) == ("orders", "broker", None, None)
+    assert source.copies_to == "orders"
     assert dict(source.parameters) == {}

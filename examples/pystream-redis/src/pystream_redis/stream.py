@@ -97,6 +97,11 @@ class RedisStream:
         return None
 
     @property
+    def copies_to(self) -> str | None:
+        """The stream's key; a copy reaches every group of the stream."""
+        return self.stream
+
+    @property
     def parameters(self) -> SourceParameters:
         """`EntryId`."""
         return _PARAMETERS

@@ -7,15 +7,17 @@ What a service needs is here; `pystream.protocols` is what a broker plugin needs
 from __future__ import annotations
 
 from pystream.app import PyStream, RunningApp
-from pystream.context import Context, State
+from pystream.context import BatchContext, Context, State
 from pystream.errors import PyStreamError, ServiceAborted, ServiceFailed
 from pystream.failures import FAIL_FAST, Backoff, FailurePolicy
 from pystream.headers import Headers
 from pystream.health import Health, ServiceState
 from pystream.hookspecs import ServiceEvent, Settled, hookimpl
-from pystream.outcomes import Outcome, Settle, ack, drop, retry, retry_after
+from pystream.main_runtime import MainRuntime
+from pystream.outcomes import Outcome, Settle, ack, dead_letter, drop, retry, retry_after
 from pystream.parameters import Header
 from pystream.plugins import broker
+from pystream.processes import run
 from pystream.publishing import Out
 from pystream.router import Router
 from pystream.subscriber import by_key, mount, subscriber
@@ -23,11 +25,13 @@ from pystream.subscriber import by_key, mount, subscriber
 __all__ = [
     "FAIL_FAST",
     "Backoff",
+    "BatchContext",
     "Context",
     "FailurePolicy",
     "Header",
     "Headers",
     "Health",
+    "MainRuntime",
     "Out",
     "Outcome",
     "PyStream",
@@ -44,10 +48,12 @@ __all__ = [
     "ack",
     "broker",
     "by_key",
+    "dead_letter",
     "drop",
     "hookimpl",
     "mount",
     "retry",
     "retry_after",
+    "run",
     "subscriber",
 ]

@@ -61,7 +61,7 @@ def call_problem(fn: Callable[..., Any], event_type: type) -> str | None:
         return f"it takes {parameter.replace(annotation=parameter.empty)}, which is not one positional parameter"
 
     annotation = _annotation(fn, parameter)
-    if _accepts(annotation, event_type):
+    if accepts(annotation, event_type):
         return None
 
     return f"its parameter {parameter.name!r} is annotated {_annotation_text(annotation)}"
@@ -72,20 +72,26 @@ def _annotation(fn: Callable[..., Any], parameter: inspect.Parameter) -> Any:
         return Any
 
     try:
-        return typing.get_type_hints(inspect.unwrap(_called(fn))).get(parameter.name, parameter.annotation)
+        hints = typing.get_type_hints(inspect.unwrap(_called(fn)), include_extras=True)
+        return hints.get(parameter.name, parameter.annotation)
     except Exception:  # a name that exists for type checkers only; the text has to do
         return parameter.annotation
 
 
-def _accepts(annotation: Any, event_type: type) -> bool:
+def accepts(annotation: Any, event_type: type) -> bool:
+    """Whether a parameter of this annotation may be given an event of the type."""
     if annotation is Any:
         return True
 
     if isinstance(annotation, str):
         return event_type.__name__ in annotation.replace("|", " ").replace(".", " ").split()
 
+    if typing.get_origin(annotation) is typing.Annotated:
+        inner = typing.get_args(annotation)[0]  # `Annotated[Any, ...]` is meant for something else, as `State[Any]`
+        return inner not in (Any, object) and accepts(inner, event_type)
+
     if typing.get_origin(annotation) in (typing.Union, types.UnionType):
-        return any(_accepts(part, event_type) for part in typing.get_args(annotation))
+        return any(accepts(part, event_type) for part in typing.get_args(annotation))
 
     return isinstance(annotation, type) and annotation in event_type.__mro__
 

@@ -16,6 +16,7 @@ import pluggy
 
 from pystream import hookspecs
 from pystream._callables import call_problem, is_async, name_of, shown, yields
+from pystream._hook_parameters import TAKES, HookParameter, read_hook_parameters
 from pystream.errors import ConfigurationError, PluginError
 from pystream.hookspecs import PROJECT, ServiceEvent, Settled
 
@@ -43,13 +44,15 @@ class Hook:
         name: Whose it is and what it is called, for logs and errors.
         fn: The function, bound if it is a method.
         is_async: Whether it is a coroutine function.
-        takes_event: Whether it takes the event, or nothing.
+        takes_event: Whether it takes the event, and that alone.
+        parameters: What it takes, if that is more, or something else.
     """
 
     name: str
     fn: Callable[..., Any]
     is_async: bool
     takes_event: bool
+    parameters: tuple[HookParameter, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -93,12 +96,14 @@ def freeze(
     return HookTable(**rows)
 
 
-def validate_function(hook_name: str, fn: Callable[..., Any]) -> Hook:
+def validate_function(hook_name: str, fn: Callable[..., Any], *, has_state: bool = True) -> Hook:
     """The table's value for a function given to the app.
 
     Args:
         hook_name: One of the five hooks.
-        fn: Takes nothing, or the event; a `def` or an `async def`.
+        fn: A `def` or an `async def`. It takes nothing, or the event; for a start or a stop also
+            `State[T]` and, while the brokers are connected, `Out[T]`.
+        has_state: Whether the app has a state.
 
     Raises:
         ConfigurationError: There is no such hook, or the function cannot be called as one.
@@ -107,18 +112,28 @@ def validate_function(hook_name: str, fn: Callable[..., Any]) -> Hook:
         raise ConfigurationError(f"there is no hook {hook_name!r}; the hooks are {', '.join(HOOKS)}")
 
     name = name_of(fn)
-    expected = f"a {hook_name} function takes no parameters, or the event ({HOOKS[hook_name].__name__})"
     if not callable(fn):
-        raise ConfigurationError(f"{name} is not a function; {expected}")
+        raise ConfigurationError(f"{name} is not a function; {_takes(hook_name)}")
 
     if yields(fn):
         raise ConfigurationError(f"{name} is a generator, which is never run as a hook; use a def or an async def")
 
     problem = call_problem(fn, HOOKS[hook_name])
-    if problem:
-        raise ConfigurationError(f"{name}: {expected}, but {problem}")
+    if not problem:
+        return _hook(name, fn)
 
-    return _hook(name, fn)
+    if hook_name not in TAKES:
+        raise ConfigurationError(f"{name}: {_takes(hook_name)}, but {problem}")
+
+    parameters = read_hook_parameters(hook_name, fn, name, has_state=has_state)
+    return Hook(name, fn, is_async(fn), takes_event=False, parameters=parameters)
+
+
+def _takes(hook_name: str) -> str:
+    if hook_name in TAKES:
+        return f"a function for {hook_name} takes {TAKES[hook_name]}, or no parameters"
+
+    return f"a function for {hook_name} takes no parameters, or the event ({HOOKS[hook_name].__name__})"
 
 
 class _Manager(pluggy.PluginManager):

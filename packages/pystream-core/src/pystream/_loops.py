@@ -21,7 +21,15 @@ if TYPE_CHECKING:
 
     from pystream.protocols import Timer
 
-__all__ = ["Loop", "Waiter", "current_loop", "in_cancelled_scope", "is_cancellation"]
+__all__ = [
+    "Loop",
+    "Waiter",
+    "current_loop",
+    "in_cancelled_scope",
+    "inside_of",
+    "is_cancellation",
+    "outside_of_loops",
+]
 
 
 class Waiter(Protocol):
@@ -65,6 +73,9 @@ class Loop(Protocol):
     def spawn(self, run: Callable[[], Coroutine[Any, Any, None]], name: str, context: Context) -> object:
         """Start a task that no task group holds; it must not raise. On the loop; keep the result while it runs."""
 
+    def run_another(self, main: Callable[[], Coroutine[Any, Any, None]]) -> None:
+        """Run `main` to its end on a new loop of the same kind. On any thread that runs no loop."""
+
     def stray_cancellation(self, error: BaseException) -> bool:
         """Whether `error` is a cancellation that nobody who may cancel has asked for."""
 
@@ -105,6 +116,23 @@ def in_cancelled_scope() -> bool:
     return anyio.current_effective_deadline() == -math.inf
 
 
+def outside_of_loops(context: Context) -> None:
+    """Take from a context what says that a loop runs: a thread without one is going to run in it.
+
+    Otherwise code there could not run a loop of its own.
+    """
+    sniffio = sys.modules.get("sniffio")
+    if sniffio is not None:
+        context.run(sniffio.current_async_library_cvar.set, None)
+
+
+def inside_of(loop: Loop, context: Context) -> None:
+    """Put into a context that this loop runs: a call that comes from outside of loops is going to run there."""
+    sniffio = sys.modules.get("sniffio")
+    if sniffio is not None:
+        context.run(sniffio.current_async_library_cvar.set, loop.library)
+
+
 class _AsyncioLoop:
     __slots__ = ("_loop", "waiter")
 
@@ -137,6 +165,10 @@ class _AsyncioLoop:
 
     def spawn(self, run: Callable[[], Coroutine[Any, Any, None]], name: str, context: Context) -> object:
         return self._loop.create_task(run(), name=name, context=context)
+
+    def run_another(self, main: Callable[[], Coroutine[Any, Any, None]]) -> None:
+        # The class of the loop, not the policy: it may be uvloop's, or one of the service's own.
+        anyio.run(main, backend="asyncio", backend_options={"loop_factory": type(self._loop)})
 
     def stray_cancellation(self, error: BaseException) -> bool:
         import asyncio
@@ -262,6 +294,9 @@ class _TrioLoop:
         import trio
 
         return trio.lowlevel.spawn_system_task(run, name=name, context=context)
+
+    def run_another(self, main: Callable[[], Coroutine[Any, Any, None]]) -> None:
+        anyio.run(main, backend="trio")
 
     def stray_cancellation(self, error: BaseException) -> bool:
         return False  # trio's cancellations cannot be made but by a cancelled scope

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
 from functools import partial
 from typing import Any, Literal, Protocol, TypeVar
@@ -13,6 +13,7 @@ from pystream._hooks import HOOKS, validate_function
 from pystream._loops import is_cancellation
 from pystream._runtime import signals
 from pystream._runtime.definition import Definition, MountedBroker
+from pystream._runtime.hooks import check_publishers
 from pystream._runtime.registration import Registered, Scope, register
 from pystream._runtime.service import Service
 from pystream.errors import ConfigurationError, RegistrationError, ServiceFailed
@@ -245,9 +246,13 @@ class PyStream:
 
         Cancel safety: a cancellation aborts the service; what is in hand is given back.
         """
+        await self._serve(shutdown_timeout, signals.watch)
+
+    async def _serve(self, shutdown_timeout: float | None, watch: Callable[..., Coroutine[Any, Any, None]]) -> None:
+        """`serve()`, told to stop by whatever `watch` watches."""
         service = Service(self._definition(shutdown_timeout))
         async with anyio.create_task_group() as tasks:
-            await tasks.start(signals.watch, service.request_stop, service.abort)
+            await tasks.start(watch, service.request_stop, service.abort)
             with suppress(ServiceFailed):  # a failed start; raised below, out of the group
                 async with service.running():
                     await service.stopping()
@@ -303,6 +308,7 @@ class PyStream:
 
     def _definition(self, shutdown_timeout: float | None) -> Definition:
         _check_shutdown_timeout(shutdown_timeout)
+        check_publishers(self._hooks, self._brokers)
         return Definition(
             title=self.title,
             version=self.version,
@@ -346,7 +352,7 @@ class PyStream:
             raise RegistrationError(*refusals)
 
     def _hook(self, name: str, fn: FunctionT) -> FunctionT:
-        validate_function(name, fn)
+        validate_function(name, fn, has_state=self._state is not MISSING)
         self._hooks[name].append(fn)
         return fn
 

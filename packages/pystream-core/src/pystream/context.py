@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Annotated, Any, Final, TypeAlias, TypeVar, get_args
 
 from pystream.errors import ConfigurationError
@@ -12,7 +12,7 @@ from pystream.outcomes import Outcome, OutcomeKind
 if TYPE_CHECKING:
     from pystream.protocols import Delivery, Key
 
-__all__ = ["RETRY_COUNT_HEADER", "AfterSettle", "Context", "State", "attempt_of"]
+__all__ = ["RETRY_COUNT_HEADER", "AfterSettle", "BatchContext", "Context", "State", "attempt_of"]
 
 RETRY_COUNT_HEADER = "x-pystream-retry-count"
 """Counts the copies of a message that a service has published for another attempt."""
@@ -154,3 +154,55 @@ class Context(AfterSettle):
 
     def __repr__(self) -> str:
         return f"Context(subscription={self.subscription!r}, id={self.id!r}, attempt={self.attempt})"
+
+
+class BatchContext(AfterSettle):
+    """One batch, as its handler may look at it. Valid while the handler runs.
+
+    A layer sees every delivery of the batch; once they are decoded, and in the handler, those
+    that could not be read are gone, and `contexts` stands in the order of the payload's list.
+
+    What is left here by `after_settle`, `after_ack` and `after` is called once, after all of
+    the batch was settled: `after_ack` and `after` if at least one delivery was settled so. What
+    is left in one of the `contexts` is called after that delivery's own settlement.
+
+    Attributes:
+        subscription: The name of the subscription.
+    """
+
+    __slots__ = ("_contexts", "_deliveries", "_reruns", "subscription")
+
+    def __init__(self, deliveries: Sequence[Delivery], subscription: str, reruns: int = 0) -> None:
+        super().__init__()
+        self._deliveries = deliveries
+        self.subscription: str = subscription
+        self._reruns = reruns
+        self._contexts: tuple[Context, ...] | None = None
+
+    @property
+    def size(self) -> int:
+        """How many deliveries there are, 1 or more."""
+        return len(self._deliveries)
+
+    @property
+    def contexts(self) -> tuple[Context, ...]:
+        """The context of each delivery, with its id, headers, key and attempt."""
+        if self._contexts is None:
+            self._contexts = tuple(Context(item, self.subscription, self._reruns) for item in self._deliveries)
+
+        return self._contexts
+
+    def _context_of(self, delivery: Delivery) -> Context | None:
+        """The context of one delivery, if anybody has looked at the contexts."""
+        return next((item for item in self._contexts or () if item._delivery is delivery), None)
+
+    def _narrow(self, deliveries: Sequence[Delivery]) -> None:
+        """Keep these deliveries alone."""
+        if self._contexts is not None:
+            kept = {id(item) for item in deliveries}
+            self._contexts = tuple(item for item in self._contexts if id(item._delivery) in kept)
+
+        self._deliveries = deliveries
+
+    def __repr__(self) -> str:
+        return f"BatchContext(subscription={self.subscription!r}, size={self.size})"

@@ -16,11 +16,13 @@ __all__ = [
     "DecodeError",
     "NotConnected",
     "PluginError",
+    "ProcessEnded",
     "PublishError",
     "PyStreamError",
     "RegistrationError",
     "ServiceAborted",
     "ServiceFailed",
+    "ServiceStopped",
     "SettlementError",
     "SettlementRejected",
     "SettlementTimeout",
@@ -28,6 +30,7 @@ __all__ = [
     "StrayCancellation",
     "SubscribeError",
     "SubscriptionEnded",
+    "WorkerDied",
 ]
 
 
@@ -109,12 +112,49 @@ class StrayCancellation(PyStreamError):
     """A handler that was cancelled by nobody who may; a failure of the handler."""
 
 
+class WorkerDied(PyStreamError):
+    """A worker, a lane or a thread that has ended by what is no failure of a handler; that is its cause."""
+
+
+class ServiceStopped(PyStreamError):
+    """A use of `MainRuntime` after its app has stopped, or a call that the stop has cut short."""
+
+
+class ProcessEnded(PyStreamError):
+    """One of a service's processes that ended although nothing had asked it to, or could not be started.
+
+    Attributes:
+        number: Which of the processes, from 1.
+        processes: How many there are.
+        pid: Its process id, or none if it could not be started.
+        code: Its exit code; negative the number of the signal that killed it; none without a pid.
+        reason: What it said, or why it was killed, in one sentence, if that is known.
+    """
+
+    def __init__(self, number: int, processes: int, pid: int | None, code: int | None, reason: str | None) -> None:
+        self.number = number
+        self.processes = processes
+        self.pid = pid
+        self.code = code
+        self.reason = reason
+        super().__init__(number, processes, pid, code, reason)
+
+    def __str__(self) -> str:
+        who = f"process {self.number} of {self.processes}"
+        reason = f": {self.reason}" if self.reason else ""
+        if self.pid is None or self.code is None:
+            return f"{who} could not be started{reason}"
+
+        how = f"ended with exit code {self.code}" if self.code >= 0 else f"was killed by {_signal_name(-self.code)}"
+        return f"{who} (pid {self.pid}) {how}{reason}"
+
+
 class ServiceFailed(PyStreamError):
     """A service that did not start, or stopped because something failed.
 
     Attributes:
         step: Where it failed: `plugins`, `state`, `on_startup`, `connect`, `subscribe`,
-            `after_startup`, `handler`, `subscription`, `loop`, `close` or `aborted`.
+            `after_startup`, `handler`, `subscription`, `loop`, `close`, `process` or `aborted`.
         culprit: The subscription, broker or hook that failed.
         errors: What was raised; the first is the cause.
     """
@@ -151,6 +191,13 @@ class ServiceAborted(ServiceFailed):
 
     def __str__(self) -> str:
         return f"{self.culprit} was aborted by a second signal ({signal.Signals(self.signum).name})"
+
+
+def _signal_name(signum: int) -> str:
+    try:
+        return signal.Signals(signum).name
+    except ValueError:  # a real-time signal
+        return f"signal {signum}"
 
 
 def _sentence(error: BaseException) -> str:

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final, TypeAlias
 
 from pystream.errors import ConfigurationError
-from pystream.outcomes import Outcome, drop
+from pystream.outcomes import Outcome, dead_letter, drop
 
 __all__ = ["FAIL_FAST", "Backoff", "DecodeRule", "ErrorRule", "FailFast", "FailurePolicy"]
 
@@ -86,15 +86,17 @@ class FailurePolicy:
         error: When the handler raises: by default a retry after 1 s, doubling to 60 s. A
             mapping gives a rule per exception class and the default for the others; a
             function gets the exception and the attempt. A function that raises counts as `FAIL_FAST`.
-        decode: When the payload or a header cannot be read: by default it is dropped, with an ERROR.
-        decode_limit: So many unreadable deliveries in a row stop the service (1 or more), or none for no limit.
+        decode: When the payload or a header cannot be read: by default (none) it goes to the
+            dead letters if the mount declares `dead_letter=`, else it is dropped; with an ERROR.
+        decode_limit: So many unreadable deliveries in a row stop the service (1 or more), or
+            none for no limit. Counted only where the mount declares no `dead_letter=`.
 
     Raises:
         ConfigurationError: A rule is none, or the limit is out of its range.
     """
 
     error: ErrorRule = field(default_factory=Backoff)
-    decode: DecodeRule = field(default_factory=drop)
+    decode: DecodeRule | None = None
     decode_limit: int | None = 100
 
     def __post_init__(self) -> None:
@@ -107,7 +109,7 @@ class FailurePolicy:
                 "a mapping of exception classes to these, or a plain function"
             )
 
-        if not isinstance(self.decode, Outcome | FailFast):
+        if self.decode is not None and not isinstance(self.decode, Outcome | FailFast):
             raise ConfigurationError(f"FailurePolicy(decode={self.decode!r}): give an outcome or FAIL_FAST")
 
         if self.decode_limit is not None and self.decode_limit < 1:
@@ -117,6 +119,30 @@ class FailurePolicy:
     def strict(cls) -> FailurePolicy:
         """Errors stop the service; what cannot be read is dropped."""
         return cls(error=FAIL_FAST, decode=drop(), decode_limit=None)
+
+    def on_unreadable(self, error: Exception, *, has_dead_letter: bool) -> DecodeRule:
+        """The verdict on a delivery that cannot be read.
+
+        Args:
+            error: What could not be read; its text becomes the reason of the dead letter.
+            has_dead_letter: Whether the mount declares where dead letters go.
+        """
+        if self.decode is not None:
+            return self.decode
+
+        return dead_letter(str(error) or type(error).__name__) if has_dead_letter else drop()
+
+    @property
+    def dead_letter_rule(self) -> str | None:
+        """The rule that asks for dead letters, as it was written, or none if none is known to."""
+        if _is_dead_letter(self.decode):
+            return f"decode={self.decode!r}"
+
+        if not isinstance(self.error, Mapping):
+            return f"error={self.error!r}" if _is_dead_letter(self.error) else None
+
+        found = next(((cls, rule) for cls, rule in self.error.items() if _is_dead_letter(rule)), None)
+        return None if found is None else f"error={{{found[0].__name__}: {found[1]!r}}}"
 
     def on_error(self, error: Exception, attempt: int) -> Verdict:
         """The verdict on an exception of the handler at `attempt` (1 or more).
@@ -139,6 +165,10 @@ class FailurePolicy:
             )
 
         return verdict
+
+
+def _is_dead_letter(rule: object) -> bool:
+    return isinstance(rule, Outcome) and rule.kind == "dead_letter"
 
 
 def _check_rules(rules: Mapping[Any, Any]) -> None:

@@ -112,6 +112,16 @@ class Harnessed:
         tracker = self._service.startup.tracker
         return [] if tracker is None else tracker.running
 
+    @property
+    def filling(self) -> int:
+        """How many deliveries were taken and wait for their batch to be closed."""
+        return sum(subscription.filling for _, subscription in self._service.startup.subscriptions)
+
+    def close_batches(self) -> None:
+        """Have every batch that is being filled handled as it is. Synchronous."""
+        for _, subscription in self._service.startup.subscriptions:
+            subscription.close_batch()
+
     async def ended(self) -> None:
         """Return when the last step of the stop is over. Cancel safety: cancelling it changes nothing."""
         await self._service.ended()

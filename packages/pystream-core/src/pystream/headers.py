@@ -3,8 +3,32 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, MutableMapping
+from typing import Final
 
-__all__ = ["Headers", "find_header"]
+__all__ = [
+    "DEAD_LETTER_ATTEMPTS",
+    "DEAD_LETTER_DESTINATION",
+    "DEAD_LETTER_MESSAGE_ID",
+    "DEAD_LETTER_REASON",
+    "DEAD_LETTER_SUBSCRIPTION",
+    "Headers",
+    "find_header",
+]
+
+DEAD_LETTER_REASON: Final = "x-pystream-dead-letter-reason"
+"""Of a dead letter: why it is one."""
+
+DEAD_LETTER_SUBSCRIPTION: Final = "x-pystream-dead-letter-subscription"
+"""Of a dead letter: the name of the subscription that has given it up first."""
+
+DEAD_LETTER_DESTINATION: Final = "x-pystream-dead-letter-destination"
+"""Of a dead letter: what it was published to before it became one."""
+
+DEAD_LETTER_MESSAGE_ID: Final = "x-pystream-dead-letter-message-id"
+"""Of a dead letter: the broker's identity of the message it was made of."""
+
+DEAD_LETTER_ATTEMPTS: Final = "x-pystream-dead-letter-attempts"
+"""Of a dead letter: which attempt was its last, as a decimal number."""
 
 
 class Headers(MutableMapping[str, bytes]):

@@ -61,7 +61,8 @@ class Settled(NamedTuple):
 
     Attributes:
         subscription: The subscription's name within the app.
-        outcome: What the handler or the failure policy decided.
+        outcome: What became of it: what the handler or the failure policy decided, or, where no
+            attempt was left, a dead letter or a drop.
         attempt: How often the delivery has been handed out, this time included, from 1.
         duration: From the arrival to the end of the settlement, in seconds.
         error: Why the settlement was not made, or none if it was.

@@ -13,12 +13,13 @@ import inspect
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from typing import Any, TypeAlias
 
-from pystream.context import Context
+from pystream._callables import is_async
+from pystream.context import BatchContext, Context
 from pystream.errors import ConfigurationError
 from pystream.outcomes import Outcome
 from pystream.protocols import Outgoing, Publisher
 
-__all__ = ["CallNext", "Layer", "PublishLayer", "PublishNext", "check_layers", "with_layers"]
+__all__ = ["BatchCallNext", "CallNext", "Layer", "PublishLayer", "PublishNext", "check_layers", "with_layers"]
 
 CallNext: TypeAlias = "Callable[[Any], Awaitable[Outcome]]"
 """Goes on with the context that it is given: to the next layer, at last to decoding and the handler.
@@ -26,7 +27,16 @@ CallNext: TypeAlias = "Callable[[Any], Awaitable[Outcome]]"
 Raises what the handler raises, and `DecodeError` where the message cannot be read.
 """
 
-Layer: TypeAlias = "Callable[[Any, CallNext], Awaitable[Outcome]]"
+BatchCallNext: TypeAlias = "Callable[[BatchContext], Awaitable[Outcome | list[Outcome]]]"
+"""The same around a batch: it answers one outcome for all of its deliveries, or a list with one for each.
+
+Raises what the handler raises; what cannot be read is settled alone, and raises nothing.
+"""
+
+Layer: TypeAlias = (
+    "Callable[[Any, CallNext], Awaitable[Outcome]] "
+    "| Callable[[Any, BatchCallNext], Awaitable[Outcome | list[Outcome]]]"
+)
 """Around a delivery; with a `BatchContext` for its first parameter, around a batch."""
 
 PublishNext: TypeAlias = "Callable[[Outgoing], Awaitable[None]]"
@@ -105,8 +115,7 @@ def _takes_two(layer: Any) -> bool:
     if not callable(layer) or isinstance(layer, type):
         return False
 
-    target = layer if inspect.isroutine(layer) or hasattr(layer, "func") else type(layer).__call__
-    if not inspect.iscoroutinefunction(inspect.unwrap(target)) and not inspect.iscoroutinefunction(target):
+    if not is_async(layer) and not is_async(inspect.unwrap(layer)):
         return False
 
     try:

@@ -13,10 +13,10 @@ from typing import Any, Literal, TypeAlias
 
 from pystream.errors import ConfigurationError
 
-__all__ = ["Outcome", "OutcomeKind", "Settle", "ack", "drop", "retry", "retry_after"]
+__all__ = ["Outcome", "OutcomeKind", "Settle", "ack", "dead_letter", "drop", "retry", "retry_after"]
 
-OutcomeKind: TypeAlias = Literal["ack", "retry", "drop"]
-"""What an outcome does: acknowledge, have it delivered again, or reject."""
+OutcomeKind: TypeAlias = Literal["ack", "retry", "drop", "dead_letter"]
+"""What an outcome does: acknowledge, have it delivered again, reject, or send to the dead letters."""
 
 Continuation: TypeAlias = "tuple[Callable[..., Any], tuple[Any, ...]]"
 """A function and its arguments, called after the settlement."""
@@ -24,17 +24,19 @@ Continuation: TypeAlias = "tuple[Callable[..., Any], tuple[Any, ...]]"
 
 @dataclass(frozen=True, slots=True, repr=False)
 class Outcome:
-    """What happens to a delivery; made by `ack`, `retry`, `retry_after` and `drop`.
+    """What happens to a delivery; made by `ack`, `retry`, `retry_after`, `drop` and `dead_letter`.
 
     Attributes:
-        kind: `ack`, `retry` or `drop`.
+        kind: `ack`, `retry`, `drop` or `dead_letter`.
         delay: The least time until the redelivery in seconds, 0 or more; none without a delay.
         continuation: A function and its arguments, to be called after the settlement, or none.
+        reason: Why it is a dead letter; none for the other kinds.
     """
 
     kind: OutcomeKind
     delay: float | None = None
     continuation: Continuation | None = None
+    reason: str | None = None
 
     def and_after(self, fn: Callable[..., Any], /, *args: Any) -> Outcome:
         """The same outcome, and `fn(*args)` once the settlement was attempted.
@@ -48,13 +50,19 @@ class Outcome:
         return replace(self, continuation=(fn, args))
 
     def __repr__(self) -> str:
-        text = f"{self.kind}()" if self.delay is None else f"retry_after({self.delay:g})"
+        text = self._call()
         if self.continuation is None:
             return text
 
         fn, args = self.continuation
         names = [getattr(fn, "__qualname__", repr(fn)), *map(repr, args)]
         return f"{text}.and_after({', '.join(names)})"
+
+    def _call(self) -> str:
+        if self.kind == "dead_letter":
+            return f"dead_letter({self.reason!r})"
+
+        return f"{self.kind}()" if self.delay is None else f"retry_after({self.delay:g})"
 
 
 _ACK = Outcome("ack")
@@ -91,6 +99,24 @@ def retry_after(delay: float | timedelta) -> Outcome:
 def drop() -> Outcome:
     """Reject the message: the broker will not send it again."""
     return _DROP
+
+
+def dead_letter(reason: str) -> Outcome:
+    """Publish the message to the declared dead-letter destination, and acknowledge it.
+
+    Where the mount declares no `dead_letter=`, the message is retried with backoff, with an ERROR.
+
+    Args:
+        reason: Why, in a few words; travels with the message in the header
+            `x-pystream-dead-letter-reason`.
+
+    Raises:
+        ConfigurationError: The reason is no text, or an empty one.
+    """
+    if not isinstance(reason, str) or not reason:
+        raise ConfigurationError(f"dead_letter({reason!r}): give a reason, such as dead_letter('unknown currency')")
+
+    return Outcome("dead_letter", reason=reason)
 
 
 class Settle(Exception):

@@ -187,7 +187,8 @@ class Delivery(Protocol):
     def delivery_count(self) -> int | None:
         """How often the broker has handed out this message, this time included, from 1; or none.
 
-        None means the broker does not count, for this message or at all.
+        None means the broker does not count, for this message or at all. One that cannot requeue
+        answers none: what is retried is a copy then, which its header counts.
         """
 
     @property
@@ -291,6 +292,13 @@ class SubscriptionSource(Protocol):
     @property
     def max_delay(self) -> float | None:
         """The bound that every delay must stay below, in seconds, or none without one."""
+
+    @property
+    def copies_to(self) -> str | None:
+        """Where a copy of one of its messages is published, or none if it reads several destinations.
+
+        With none, a mount whose attempts are capped has to name the place with `retry_to=`.
+        """
 
     @property
     def parameters(self) -> SourceParameters:

@@ -16,8 +16,10 @@ if TYPE_CHECKING:
     from pystream_testing.clock import VirtualClock as VirtualClock
     from pystream_testing.errors import NotQuiescentError as NotQuiescentError
     from pystream_testing.errors import UnknownDestinationWarning as UnknownDestinationWarning
+    from pystream_testing.records import BatchCall as BatchCall
     from pystream_testing.records import Call as Call
     from pystream_testing.records import DecodeFailed as DecodeFailed
+    from pystream_testing.records import Mixed as Mixed
     from pystream_testing.records import Published as Published
     from pystream_testing.records import Raised as Raised
     from pystream_testing.records import Records as Records
@@ -25,9 +27,11 @@ if TYPE_CHECKING:
     from pystream_testing.records import Unsettled as Unsettled
 
 __all__ = [
+    "BatchCall",
     "Call",
     "ConnectedBrokers",
     "DecodeFailed",
+    "Mixed",
     "NotQuiescentError",
     "Published",
     "Raised",

@@ -80,7 +80,7 @@ class InProcess:
                     await recorder.change()
                 elif self._clock.is_due:
                     self._clock.move(self._clock.now())
-                elif (self._is_quiet() or await self._is_stalled()) and not self._pass_time_for_requeued():
+                elif (self._is_quiet() or await self._is_stalled()) and not await self._goes_on():
                     return
         finally:
             watch.end()
@@ -129,7 +129,7 @@ class InProcess:
 
     def _is_quiet(self) -> bool:
         """Whether certainly nothing will happen until time passes or the test does something."""
-        if self._recorder.taken != self._recorder.begun:
+        if self._recorder.taken != self._recorder.begun + self._harnessed.filling:
             return False
 
         for recording in self._recordings:
@@ -152,6 +152,15 @@ class InProcess:
                 return False
 
         return True
+
+    async def _goes_on(self) -> bool:
+        """Have done what waits for the test or for a moment: open batches are closed, a broker's pause passes."""
+        if self._harnessed.filling:
+            self._harnessed.close_batches()
+            await checkpoint()
+            return True
+
+        return self._pass_time_for_requeued()
 
     def _pass_time_for_requeued(self) -> bool:
         """Let a broker's own pause before a redelivery pass; answers whether any time did."""

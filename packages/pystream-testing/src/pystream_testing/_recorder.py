@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Hashable, Mapping
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from threading import get_ident
 from time import monotonic
 from typing import Any
@@ -14,7 +14,7 @@ from pystream.protocols import Delivery, Outgoing
 from pystream.signal import Signal
 
 from pystream_testing._ledger import Ledger
-from pystream_testing.records import Call, Published
+from pystream_testing.records import BatchCall, Call, Published
 
 __all__ = ["Recorder", "Recording", "TestOutgoing"]
 
@@ -35,7 +35,7 @@ class Recording(Probe):
         name: The subscription's.
         calls: All calls, oldest first.
         waits: Whether the form waits for the stream.
-        running: How many deliveries are worked on, those asleep on the clock not counted.
+        running: How many deliveries and batches are worked on, those asleep on the clock not counted.
     """
 
     def __init__(self, name: str, recorder: Recorder, group: Hashable) -> None:
@@ -46,6 +46,9 @@ class Recording(Probe):
         self.running = 0
         self._recorder = recorder
         self._present: dict[int, Call] = {}
+        self._held: dict[int, Call] = {}
+        self._batches: dict[int, BatchCall] = {}
+        self._untold: dict[int, list[Call]] = {}  # for each delivery the same, of its whole batch
 
     def waiting(self, waits: bool) -> None:
         self.waits = waits
@@ -82,6 +85,8 @@ class Recording(Probe):
 
     def failed(self, delivery: Delivery, error: BaseException) -> None:
         self._present[id(delivery)].error = error
+        if id(delivery) in self._batches:
+            self._batches[id(delivery)].error = error
 
     def handled(self, delivery: Delivery, outcome: Outcome | None) -> None:
         self._present[id(delivery)].decide(outcome)
@@ -92,21 +97,26 @@ class Recording(Probe):
         self._recorder.running += change
         self._recorder.look()
 
-    def settling(self, delivery: Delivery, outcome: Outcome) -> None:
-        self._present[id(delivery)].decide(outcome)
-        if outcome.kind != "retry":
+    def settling(self, delivery: Delivery, outcome: Outcome, again: float | None) -> None:
+        call = self._present[id(delivery)]
+        call.decide(outcome)
+        call.settlement_error = None  # of what the broker does not have, and this is done instead
+        if again is None:
             return
 
         recorder = self._recorder
-        recorder.requeued[self._group, delivery.id] = recorder.now() + (outcome.delay or 0.0)
+        recorder.requeued[self._group, delivery.id] = recorder.now() + again
         if recorder.ledger is not None:
-            recorder.ledger.owe_again(self.name, delivery.payload, outcome.delay)
+            recorder.ledger.owe_again(self.name, delivery.payload, again or None)
 
     def settled(self, delivery: Delivery, outcome: Outcome, error: Exception | None) -> None:
         if error is None:
             return
 
         self._present[id(delivery)].settlement_error = error
+        if id(delivery) in self._batches:
+            self._batches[id(delivery)].settlement_error = error
+
         self._recorder.requeued.pop((self._group, delivery.id), None)
 
     def ended(self, delivery: Delivery) -> None:
@@ -121,6 +131,77 @@ class Recording(Probe):
             self._tell(call)
 
         recorder.look()
+
+    def batch_began(self, deliveries: Sequence[Delivery]) -> None:
+        self.running += 1
+        recorder = self._recorder
+        recorder.running += 1
+        recorder.begun += len(deliveries)
+        recorder.progress += 1
+        calls: list[Call] = []
+        for delivery in deliveries:
+            self._present[id(delivery)] = Call(self.name, delivery)
+            self._untold[id(delivery)] = calls
+
+    def refused(self, delivery: Delivery, error: Exception | None) -> None:
+        call = self._part(delivery)
+        call.error = error
+        self._add(delivery, call)
+
+    def batch_called(self, deliveries: Sequence[Delivery], values: Sequence[Any]) -> None:
+        parts = [self._part(delivery) for delivery in deliveries]
+        for part, value in zip(parts, values, strict=True):
+            part.value = value
+
+        call = BatchCall(self.name, parts)
+        self._add(deliveries[0], call)
+        for delivery in deliveries:
+            self._batches[id(delivery)] = call
+
+    def batch_ended(self, deliveries: Sequence[Delivery]) -> None:
+        self.running -= 1
+        recorder = self._recorder
+        recorder.running -= 1
+        untold = self._untold[id(deliveries[0])]
+        for delivery in deliveries:
+            del self._present[id(delivery)], self._untold[id(delivery)]
+            self._batches.pop(id(delivery), None)
+            if recorder.ledger is not None:
+                recorder.ledger.handled(self.name, delivery.payload)
+
+        for call in untold:
+            self._tell(call)
+
+        recorder.look()
+
+    def _part(self, delivery: Delivery) -> Call:
+        """The record of a delivery in its batch; a new one where it is run again in place."""
+        part = self._present[id(delivery)]
+        if part.over:
+            part = self._present[id(delivery)] = Call(self.name, delivery)
+
+        return part
+
+    def _add(self, delivery: Delivery, call: Call) -> None:
+        self.calls.append(call)
+        self._untold[id(delivery)].append(call)
+
+    def held(self, delivery: Delivery, outcome: Outcome) -> None:
+        call = self._held[id(delivery)] = self._present[id(delivery)]
+        call.decide(outcome)
+        call.settlement_error = None
+
+    def resumed(self, delivery: Delivery) -> None:
+        self.running += 1
+        self._recorder.running += 1
+        self._present[id(delivery)] = self._held.pop(id(delivery))
+        self._recorder.look()
+
+    def left(self, delivery: Delivery) -> None:
+        self.running -= 1
+        self._recorder.running -= 1
+        del self._present[id(delivery)]
+        self._recorder.look()
 
     def _tell(self, call: Call) -> None:
         for callback in self._recorder.on_call:

@@ -316,8 +316,9 @@ class TestApp:
 
     def _warn_if_unknown(self, place: int, destination: str, name: str) -> None:
         resolve = self._routing[place].resolve
-        named = {item.reply_to for item in self._handlers if item.broker == place and item.reply_to}
-        named |= {item.source.name for item in self._handlers if item.broker == place}
+        handlers = [item for item in self._handlers if item.broker == place]
+        named = {name for item in handlers for name in (item.reply_to, item.mounting.dead_letter) if name}
+        named |= {item.source.name for item in handlers}
         named |= {item.destination for item in self._recorder.published_messages if item.broker == place}
         if name not in {resolve(item) for item in named}:
             self._warn(f"nothing in the app has named the destination {destination!r}", destination, named)

@@ -4,20 +4,23 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from copy import copy
-from dataclasses import dataclass, replace
-from typing import Any, Generic, Protocol, TypeAlias, TypeVar
+from dataclasses import replace
+from typing import Any, Generic, Protocol, TypeVar
 
 from pystream import Headers, Outcome
 from pystream.errors import ConfigurationError, DecodeError
-from pystream.protocols import Delivery, Key, Outgoing
+from pystream.protocols import Key, Outgoing
 
+from pystream_testing._calls import ANY, BatchCall, Call, CallOutcome, DecodeFailed, Mixed, Raised, Unsettled, told
 from pystream_testing._differences import differences, shown
 
 __all__ = [
     "ANY",
+    "BatchCall",
     "Call",
     "CallOutcome",
     "DecodeFailed",
+    "Mixed",
     "Published",
     "Raised",
     "Record",
@@ -28,49 +31,8 @@ __all__ = [
 
 _SHOWN = 10
 
-
-class _Any:
-    def __repr__(self) -> str:
-        return "ANY"
-
-
-ANY: Any = _Any()
-"""Stands for whatever value there is, where an assertion is given none."""
-
-
-@dataclass(frozen=True, slots=True)
-class Raised:
-    """The handler raised.
-
-    Attributes:
-        error: What it raised.
-        outcome: What became of the delivery by the failure policy; none if it was left unsettled.
-    """
-
-    error: BaseException
-    outcome: Outcome | None
-
-
-@dataclass(frozen=True, slots=True)
-class DecodeFailed:
-    """The delivery could not be read, and the handler was not called.
-
-    Attributes:
-        error: What could not be read.
-        outcome: What became of the delivery by the failure policy; none if it was left unsettled.
-    """
-
-    error: Exception
-    outcome: Outcome | None
-
-
-@dataclass(frozen=True, slots=True)
-class Unsettled:
-    """The delivery was given back without a settlement, or is still in hand."""
-
-
-CallOutcome: TypeAlias = Outcome | Raised | DecodeFailed | Unsettled
-"""What came of a call: an outcome that the handler decided, or why it decided none."""
+for _public in (BatchCall, Call, DecodeFailed, Mixed, Raised, Unsettled):
+    _public.__module__ = __name__
 
 
 class Record(Protocol):
@@ -91,78 +53,6 @@ class Record(Protocol):
     @property
     def key(self) -> Key | None:
         """The message key, or none."""
-
-
-class Call:
-    """One run of a handler, or one delivery that could not be read.
-
-    Attributes:
-        subscription: The subscription's name.
-        value: The payload the handler was called with; `ANY` if it was not called.
-        error: What the handler raised, or why the delivery could not be read; none for neither.
-        settlement_error: Why the settlement was not made; none if it was, or was not tried.
-    """
-
-    __slots__ = ("_decided", "_delivery", "error", "over", "settlement_error", "subscription", "value")
-
-    def __init__(self, subscription: str, delivery: Delivery) -> None:
-        self.subscription: str = subscription
-        self.value: Any = ANY
-        self.error: BaseException | None = None
-        self.settlement_error: Exception | None = None
-        self.over: bool = False
-        self._delivery = delivery
-        self._decided: Outcome | None = None
-
-    def __repr__(self) -> str:
-        what = f"unreadable {shown(self.payload)}" if self.value is ANY else shown(self.value)
-        return f"{what} -> {_told(self.outcome)}"
-
-    @property
-    def payload(self) -> bytes:
-        """The body as it came."""
-        return self._delivery.payload
-
-    @property
-    def headers(self) -> Headers:
-        """The headers; raises `DecodeError` if they cannot be read."""
-        return Headers(self._delivery.headers)
-
-    @property
-    def key(self) -> Key | None:
-        """The message key, or none."""
-        return self._delivery.key
-
-    @property
-    def destination(self) -> str:
-        """The full name of the topic, queue or subject."""
-        return self._delivery.destination
-
-    @property
-    def delivery(self) -> Delivery:
-        """The broker's own object; it is settled already."""
-        return self._delivery
-
-    @property
-    def settled(self) -> Outcome | None:
-        """What became of the delivery, without its continuation; none if it was left unsettled."""
-        return self._decided if self._decided is None else replace(self._decided, continuation=None)
-
-    @property
-    def outcome(self) -> CallOutcome:
-        """What came of the call; an outcome is without its continuation."""
-        if self.error is None:
-            return self.settled or Unsettled()
-
-        if self.value is ANY and isinstance(self.error, Exception):
-            return DecodeFailed(self.error, self.settled)
-
-        return Raised(self.error, self.settled)
-
-    def decide(self, outcome: Outcome | None) -> None:
-        """The run is over; called by the recorder."""
-        self._decided = outcome
-        self.over = True
 
 
 class Published:
@@ -239,24 +129,29 @@ class Records(Generic[RecordT]):
         return self._read()
 
     @property
+    def _parts(self) -> Sequence[Record]:
+        """One record for each message: a call of a handler of batches is several."""
+        return self._items
+
+    @property
     def values(self) -> list[Any]:
-        """The decoded payloads."""
+        """The decoded payloads; of a batch, its list."""
         return [item.value for item in self._items]
 
     @property
     def payloads(self) -> list[bytes]:
         """The bodies as they are on the wire."""
-        return [item.payload for item in self._items]
+        return [item.payload for item in self._parts]
 
     @property
     def headers(self) -> list[Mapping[str, bytes]]:
         """The headers of each."""
-        return [item.headers for item in self._items]
+        return [item.headers for item in self._parts]
 
     @property
     def keys(self) -> list[Key | None]:
         """The key of each."""
-        return [item.key for item in self._items]
+        return [item.key for item in self._parts]
 
     def assert_called_once(
         self, with_: Any = ANY, *, headers: Mapping[str, bytes | str] | None = None, key: Key | None = ANY
@@ -338,6 +233,25 @@ class SubscriberRecords(Records[Call]):
         return list(self._items)
 
     @property
+    def _parts(self) -> Sequence[Call]:
+        return [part for call in self._items for part in call.deliveries]
+
+    @property
+    def batches(self) -> list[list[Any]]:
+        """The payloads of each call of a handler of batches."""
+        return [call.value for call in self._items if isinstance(call, BatchCall)]
+
+    @property
+    def sizes(self) -> list[int]:
+        """How many deliveries each of these calls got."""
+        return [call.size for call in self._items if isinstance(call, BatchCall)]
+
+    @property
+    def settlements(self) -> list[Outcome | None]:
+        """What became of each delivery, in the order of the calls; none if it was left unsettled."""
+        return [part.settled for part in self._parts]
+
+    @property
     def outcomes(self) -> list[CallOutcome]:
         """What came of each call."""
         return [call.outcome for call in self._items]
@@ -347,37 +261,65 @@ class SubscriberRecords(Records[Call]):
         """What the handler raised, and why deliveries could not be read."""
         return [call.error for call in self._items if call.error is not None]
 
-    def assert_settled(self, expected: Outcome | type[BaseException]) -> None:
-        """The latest delivery was settled as expected.
+    def assert_settled(self, expected: Outcome | Sequence[Outcome] | type[BaseException]) -> None:
+        """The latest delivery, or every delivery of the latest batch, was settled as expected.
 
         Args:
-            expected: An outcome, which is compared with what was done; or the class of what the
-                handler raised, `DecodeError` for a delivery that could not be read.
+            expected: An outcome, which is compared with what was done; for a batch also a list
+                with one for each delivery; or the class of what the handler raised,
+                `DecodeError` for a delivery that could not be read.
 
         Raises:
             AssertionError: There is no call, or the latest ended otherwise.
-            ConfigurationError: `expected` is neither.
+            ConfigurationError: `expected` is none of these.
         """
-        is_class = isinstance(expected, type) and issubclass(expected, BaseException)
-        if not isinstance(expected, Outcome) and not is_class:
-            raise ConfigurationError(
-                f"assert_settled({expected!r}): give an outcome, as retry_after(5), or an error class"
-            )
-
-        wanted = replace(expected, continuation=None) if isinstance(expected, Outcome) else expected
+        wanted = _wanted(expected)
         if not self._items:
-            raise AssertionError(f"expected {self._subject} to be settled with {_told(wanted)}; it was not called")
+            raise AssertionError(f"expected {self._subject} to be settled with {_all_told(wanted)}; it was not called")
 
         call = self._items[-1]
-        right = isinstance(call.error, wanted) if isinstance(wanted, type) else call.settled == wanted
-        if right and call.settlement_error is None:
+        if call.settlement_error is None and _is_settled(call, wanted):
             return
 
         failed = "" if call.settlement_error is None else f"; the settlement failed: {call.settlement_error!r}"
         raise AssertionError(
-            f"expected {self._subject} to be settled with {_told(wanted)}; it was {_told(call.outcome)}{failed}\n"
+            f"expected {self._subject} to be settled with {_all_told(wanted)}; it was {told(call.outcome)}{failed}\n"
             + self._listed()
         )
+
+
+def _wanted(expected: Any) -> Any:
+    """The same without continuations.
+
+    Raises:
+        ConfigurationError: It is no outcome, no list of them, and no class of errors.
+    """
+    if isinstance(expected, type) and issubclass(expected, BaseException):
+        return expected
+
+    if isinstance(expected, Outcome):
+        return replace(expected, continuation=None)
+
+    if isinstance(expected, list | tuple) and all(isinstance(item, Outcome) for item in expected):
+        return [replace(item, continuation=None) for item in expected]
+
+    raise ConfigurationError(
+        f"assert_settled({expected!r}): give an outcome, as retry_after(5), a list of them, or an error class"
+    )
+
+
+def _is_settled(call: Call, wanted: Any) -> bool:
+    if isinstance(wanted, type):
+        return isinstance(call.error, wanted)
+
+    if isinstance(wanted, list):
+        return [part.settled for part in call.deliveries] == wanted
+
+    return bool(call.settled == wanted)
+
+
+def _all_told(wanted: Any) -> str:
+    return f"[{', '.join(map(told, wanted))}]" if isinstance(wanted, list) else told(wanted)
 
 
 def _faults(item: Record, with_: Any, headers: Mapping[str, bytes | str] | None, key: Key | None) -> list[str]:
@@ -408,17 +350,3 @@ def _faults(item: Record, with_: Any, headers: Mapping[str, bytes | str] | None,
 
 def _times(count: int) -> str:
     return "once" if count == 1 else f"{count} times"
-
-
-def _told(outcome: Any) -> str:
-    if isinstance(outcome, type):
-        return outcome.__name__
-
-    if isinstance(outcome, Unsettled):
-        return "left unsettled"
-
-    if isinstance(outcome, Raised | DecodeFailed):
-        what = "raised" if isinstance(outcome, Raised) else "not decoded:"
-        return f"{what} {outcome.error!r}, then {_told(outcome.outcome or Unsettled())}"
-
-    return repr(outcome)

@@ -32,7 +32,12 @@ class Budget:
         """Until when deliveries in hand may run; a tenth is kept for the tracked tasks."""
         return math.inf if self.seconds is None else self.started + self.seconds * (1 - _KEPT_FOR_THE_TAIL)
 
-    @property
-    def for_all(self) -> float:
-        """Until when tracked tasks may run before the brokers are closed."""
-        return math.inf if self.seconds is None else self.started + self.seconds
+    def for_tasks(self, now: float) -> float:
+        """Until when tracked tasks may run before the brokers are closed; asked for once the deliveries are over.
+
+        What cancelled handlers still need to end is not taken from the tenth.
+        """
+        if self.seconds is None:
+            return math.inf
+
+        return max(self.started + self.seconds, now + self.seconds * _KEPT_FOR_THE_TAIL)

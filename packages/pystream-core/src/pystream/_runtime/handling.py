@@ -6,7 +6,7 @@ from collections.abc import Awaitable, Callable
 from typing import Any, TypeAlias
 
 from pystream._runtime.call import Call
-from pystream._runtime.layering import chain_of
+from pystream._runtime.layering import Recover, Step, chain_of
 from pystream._runtime.live import LiveMount
 from pystream._runtime.replies import Reply
 from pystream._runtime.verdicts import Verdicts, settle_in
@@ -36,7 +36,7 @@ def _bare(live: LiveMount, call: Call, verdicts: Verdicts, reply: Reply) -> Hand
         try:
             result = await call(delivery, context)
             if streak.count:
-                streak.count = 0
+                streak.reset()
 
             if result is None:
                 return acknowledged
@@ -52,27 +52,22 @@ def _bare(live: LiveMount, call: Call, verdicts: Verdicts, reply: Reply) -> Hand
 
 
 def _layered(live: LiveMount, call: Call, verdicts: Verdicts, reply: Reply) -> Handle:
-    chain = chain_of(live.registered.layers, _innermost(live, call, reply))
+    chain = chain_of(live.registered.layers, _innermost(live, call, reply), _recovering(live))
 
     async def handle(delivery: Delivery, context: Any, reruns: int) -> Outcome | None:
         try:
             return await chain(context)
         except BaseException as error:
-            decided: Outcome | None = context._decided
-            if decided is not None and isinstance(error, Exception) and settle_in(error) is None:
-                # The work is done, and the reply may be out: to run it all again would help nobody.
-                live.report.layer_failed(delivery, error, decided)
-                return decided
-
-            if error is context._unreadable:
-                return verdicts.raised(delivery, Undecodable(error), reruns)
+            unreadable = context._unreadable
+            if unreadable is not None and _is_all_of(error, unreadable):
+                return verdicts.raised(delivery, Undecodable(unreadable), reruns)
 
             return verdicts.raised(delivery, error, reruns)
 
     return handle
 
 
-def _innermost(live: LiveMount, call: Call, reply: Reply) -> Callable[[Context], Awaitable[Outcome]]:
+def _innermost(live: LiveMount, call: Call, reply: Reply) -> Step[Context]:
     acknowledged, streak = ack(), live.streak
 
     async def innermost(context: Context) -> Outcome:
@@ -81,9 +76,12 @@ def _innermost(live: LiveMount, call: Call, reply: Reply) -> Callable[[Context],
         try:
             result = await call(delivery, context)
         except Undecodable as error:
-            context._unreadable = error.error
-            raise error.error from None
+            unreadable = context._unreadable = error.error
+            raise unreadable from unreadable.__cause__
         except Exception as error:
+            if streak.count:
+                streak.reset()  # it was read, whatever a layer makes of the failure
+
             settle = settle_in(error)
             if settle is None:
                 raise
@@ -91,7 +89,7 @@ def _innermost(live: LiveMount, call: Call, reply: Reply) -> Callable[[Context],
             result = settle.outcome
 
         if streak.count:
-            streak.count = 0
+            streak.reset()
 
         if result is None:
             outcome = acknowledged
@@ -102,6 +100,30 @@ def _innermost(live: LiveMount, call: Call, reply: Reply) -> Callable[[Context],
         return outcome
 
     return innermost
+
+
+def _recovering(live: LiveMount) -> Recover[Context]:
+    def recover(context: Context, error: Exception) -> Outcome | None:
+        settle = settle_in(error)
+        if settle is not None:
+            return settle.outcome
+
+        decided = context._decided
+        if decided is not None:
+            # The work is done, and the reply may be out: to run it all again would help nobody.
+            live.report.layer_failed(context._delivery, error, decided)
+
+        return decided
+
+    return recover
+
+
+def _is_all_of(error: BaseException, wanted: Exception) -> bool:
+    """Whether `wanted` was raised, alone or in groups of a layer's task groups."""
+    while isinstance(error, ExceptionGroup) and len(error.exceptions) == 1:
+        error = error.exceptions[0]
+
+    return error is wanted
 
 
 def _capped(handle: Handle, verdicts: Verdicts, cap: int) -> Handle:

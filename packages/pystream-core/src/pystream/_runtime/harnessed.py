@@ -13,14 +13,16 @@ from anyio.abc import TaskGroup
 from pystream._runtime.definition import Definition, MountedBroker
 from pystream._runtime.live import LiveMount
 from pystream._runtime.observed import Instrument, ObservedBroker, ObservedTracker, Probe, compile_observed
+from pystream._runtime.observed_batches import compile_observed_batches
 from pystream._runtime.pipeline import compile_pipeline
+from pystream._runtime.registration import Registered
 from pystream._runtime.service import Service
 from pystream._runtime.starter import Start
 from pystream._runtime.startup import Startup
 from pystream._runtime.state import open_state
 from pystream._runtime.tracker import Tracker
 from pystream.clock import LoopClock
-from pystream.protocols import Broker, Clock, ConnectedBroker, Delivery
+from pystream.protocols import Broker, Clock, ConnectedBroker
 
 
 class HarnessedService(Service):
@@ -127,11 +129,17 @@ class HarnessedStartup(Startup):
         limit = self._definition.max_tracked
         return Tracker(tasks, limit) if self._instrument is None else ObservedTracker(tasks, limit, self._instrument)
 
-    def _compiled(self, live: LiveMount) -> Start[Delivery]:
+    def _adapted(self, registered: Registered) -> Registered:
+        """Threads become workers on the test's loop, where everything can be watched; the order per key is kept."""
+        threads = registered.threads
+        return registered if threads is None else replace(registered, workers=threads, threads=None)
+
+    def _compiled(self, live: LiveMount) -> Start[Any]:
         if self._instrument is None:
             return compile_pipeline(live)
 
-        return compile_observed(live, self._probe(self._instrument, live.registered.name))
+        probe = self._probe(self._instrument, live.registered.name)
+        return compile_observed(live, probe) if live.registered.batch is None else compile_observed_batches(live, probe)
 
     def _probe(self, instrument: Instrument, name: str) -> Probe:
         probe = self._probes.get(name)

@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Any, cast
 
 from anyio.abc import TaskGroup
 
 from pystream._runtime.call import Call, compile_call, needs_context
 from pystream._runtime.handling import Handle, compile_handle
+from pystream._runtime.holding import GoOn, Held, Holding
 from pystream._runtime.live import LiveMount
 from pystream._runtime.pauses import Pauses
 from pystream._runtime.replies import compile_reply
-from pystream._runtime.settling import Settling
+from pystream._runtime.retries import Plan, Step
+from pystream._runtime.settling import Settling, Work
 from pystream._runtime.starter import Start, in_fresh_context
 from pystream._runtime.tracker import Call as TrackedCall
 from pystream._runtime.tracker import Tracker
@@ -52,14 +55,50 @@ class Probe:
     def paused(self, pauses: bool) -> None:
         """A delivery that is retried in place waits for its next run, or the wait has ended."""
 
-    def settling(self, delivery: Delivery, outcome: Outcome) -> None:
-        """The settlement is about to be made."""
+    def settling(self, delivery: Delivery, outcome: Outcome, again: float | None) -> None:
+        """The settlement is about to be made.
+
+        Args:
+            delivery: Which one.
+            outcome: What becomes of it.
+            again: Seconds after which the broker hands it out again; none if it does not.
+        """
 
     def settled(self, delivery: Delivery, outcome: Outcome, error: Exception | None) -> None:
-        """The settlement was made, or failed with `error`; hooks and continuations follow."""
+        """The settlement was made, or failed with `error`; then another, or hooks and continuations, follow."""
 
     def ended(self, delivery: Delivery) -> None:
         """The work on a delivery is over; its continuation, if it is a task, is tracked by now."""
+
+    def batch_began(self, deliveries: Sequence[Delivery]) -> None:
+        """The work on a batch begins; `batch_ended` follows, whatever happens.
+
+        In between come, for each delivery by itself: `refused`, `failed`, `handled`, `settling`,
+        `settled`, `held`.
+        """
+
+    def refused(self, delivery: Delivery, error: Exception | None) -> None:
+        """A delivery of a batch is kept from the handler, and settled alone.
+
+        Args:
+            delivery: Which one.
+            error: Why it could not be read; none if it came with no attempt left.
+        """
+
+    def batch_called(self, deliveries: Sequence[Delivery], values: Sequence[Any]) -> None:
+        """The handler is called with these payloads; once more for each run in place, of what is left."""
+
+    def batch_ended(self, deliveries: Sequence[Delivery]) -> None:
+        """The work on a batch is over; continuations, if they are tasks, are tracked by now."""
+
+    def held(self, delivery: Delivery, outcome: Outcome) -> None:
+        """The runtime holds a delivery for a delay; the work on it ends meanwhile."""
+
+    def resumed(self, delivery: Delivery) -> None:
+        """The delay of a held delivery is over; `left` follows, whatever happens."""
+
+    def left(self, delivery: Delivery) -> None:
+        """The work on a delivery that was held is over: it is settled, held again, or given back."""
 
 
 class Instrument:
@@ -84,7 +123,7 @@ class Instrument:
 
 def compile_observed(live: LiveMount, probe: Probe) -> Start[Delivery]:
     """What `compile_pipeline` makes, with a probe in it."""
-    live = replace(live, pauses=cast("Pauses", _ObservedPauses(live.pauses, probe)))
+    live = replace(live, pauses=cast("Pauses", ObservedPauses(live.pauses, probe)))
     verdicts = Verdicts(live)
     handle = compile_handle(live, _observed_call(live, probe), verdicts, compile_reply(live, verdicts))
     settling = ObservedSettling(live, verdicts, _observed_handle(handle, probe), probe)
@@ -175,26 +214,44 @@ class ObservedSettling(Settling):
     __slots__ = ("_probe",)
 
     def __init__(self, live: LiveMount, verdicts: Verdicts, handle: Handle, probe: Probe) -> None:
-        super().__init__(live, verdicts, handle)
+        super().__init__(live, verdicts, handle, _ObservedHolding(live, probe))
         self._probe = probe
 
     async def acknowledge(self, delivery: Delivery, outcome: Outcome) -> None:
         """What the pipeline does for the common case: acknowledge, with nothing to follow."""
-        self._probe.settling(delivery, outcome)
-        error: Exception | None = None
-        try:
-            await delivery.ack()
-        except Exception as raised:
-            error = raised
-            self.failed(delivery, outcome, raised)
+        error = await self._perform(delivery, Plan(Step.ACKNOWLEDGE, outcome))
+        if error is not None:
+            self.failed(delivery, outcome, error)
 
-        self._probe.settled(delivery, outcome, error)
-
-    async def _perform(self, delivery: Delivery, outcome: Outcome) -> Exception | None:
-        self._probe.settling(delivery, outcome)
-        error = await super()._perform(delivery, outcome)
-        self._probe.settled(delivery, outcome, error)
+    async def _perform(self, delivery: Delivery, plan: Plan) -> Exception | None:
+        returns = plan.step in (Step.REQUEUE, Step.DELAY)
+        self._probe.settling(delivery, plan.outcome, plan.delay if returns else None)
+        error = await super()._perform(delivery, plan)
+        self._probe.settled(delivery, plan.outcome, error)
         return error
+
+    def _hold(self, work: Work, plan: Plan) -> None:
+        self._probe.held(work.delivery, plan.outcome)
+        super()._hold(work, plan)
+
+
+class _ObservedHolding(Holding):
+    """Tells a probe when a delay is over, before anything else can happen."""
+
+    def __init__(self, live: LiveMount, probe: Probe) -> None:
+        super().__init__(live.clock, live.tracker, live.delays, live.report)
+        self._probe = probe
+
+    def _come_due(self, held: Held) -> None:
+        self._probe.resumed(held.delivery)
+        super()._come_due(held)
+
+    async def _wait(self, held: Held, go_on: GoOn) -> None:
+        try:
+            await super()._wait(held, go_on)
+        finally:
+            if held.is_due:
+                self._probe.left(held.delivery)
 
 
 class ObservedTracker(Tracker):
@@ -209,18 +266,16 @@ class ObservedTracker(Tracker):
         for call in calls:
             self._instrument.tracked(call[0], True)
 
-        super().start(calls, failed)
+        super().start([(name, partial(self._observed, name, fn), args) for name, fn, args in calls], failed)
 
-    async def _run(
-        self, serial: int, call: TrackedCall, failed: Callable[[str, BaseException], None], finished: Callable[[], None]
-    ) -> None:
+    async def _observed(self, name: str, fn: Callable[..., Awaitable[Any]], *args: Any) -> None:
         try:
-            await super()._run(serial, call, failed, finished)
+            await fn(*args)
         finally:
-            self._instrument.tracked(call[0], False)
+            self._instrument.tracked(name, False)
 
 
-class _ObservedPauses:
+class ObservedPauses:
     """What the pipeline uses of `Pauses`."""
 
     __slots__ = ("_pauses", "_probe")

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import Any, TypeAlias, get_origin
+from dataclasses import dataclass, field, replace
+from typing import Any, TypeAlias
 
+from pystream._runtime.batch_rules import BatchRules, batch_rules
+from pystream._runtime.retries import check_retries
 from pystream._runtime.signature import HandlerSignature, read_signature
 from pystream.errors import ConfigurationError, RegistrationError
 from pystream.failures import FailurePolicy
@@ -19,8 +21,9 @@ from pystream.subscriber import ByKey, Mount, Settings, handler_name
 Handlers: TypeAlias = "Mapping[str, Callable[..., Any]]"
 """The names that are taken, and by which handler."""
 
-_NOT_YET = ("threads", "batch", "batch_wait")
 DEFAULT_MAX_DELAYED = 1000
+ON_A_THREAD = 9
+"""How many deliveries a dedicated thread has at most: one in hand, eight in its ring."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -58,7 +61,9 @@ class Registered:
         kinds: The kind of each parameter, in order.
         source: Where the deliveries come from.
         mounting: What the broker is told.
-        workers: How many deliveries run at once, or `by_key(n)` with n above 1.
+        batch: How deliveries are taken together, or none for single ones.
+        workers: How many deliveries or batches run at once, or `by_key(n)` with n above 1.
+        threads: How many threads handle them, or `by_key(n)` with n above 1; none without threads.
         reply_to: Where replies are published, or none.
         encode_reply: From a reply to its bytes.
         policy: What becomes of failed deliveries.
@@ -73,7 +78,9 @@ class Registered:
     kinds: tuple[ParameterKind, ...]
     source: SubscriptionSource
     mounting: Mounting
+    batch: BatchRules | None
     workers: int | ByKey
+    threads: int | ByKey | None
     reply_to: str | None
     encode_reply: Callable[[Any], bytes]
     policy: FailurePolicy
@@ -127,13 +134,22 @@ def _register(
 ) -> Registered:
     signature = read_signature(mount.handler)
     settings = mount.settled()
-    _refuse_what_is_not_there(signature.name, settings)
     source = _source(signature.name, broker, settings)
     surroundings = Surroundings(handler=signature.name, source_parameters=source.parameters, has_state=has_state)
     kinds = tuple(_kind(parameter, surroundings) for parameter in signature.parameters)
     payload = _payload(signature, kinds)
-    workers = _workers(signature.name, settings.workers)
+    workers, threads = _parallel(signature.name, settings)
     scope = scope.within(settings.on_failure, settings.layers or (), settings.publish_layers or ())
+    batch = batch_rules(signature, kinds, payload, source, settings, scope.layers)
+    if batch is not None:
+        signature = replace(signature, reply=batch.reply)
+
+    max_attempts = _count(signature.name, "max_attempts", settings.max_attempts)
+    dead_letter = _destination(signature.name, "dead_letter", settings.dead_letter)
+    retry_to = _destination(signature.name, "retry_to", settings.retry_to)
+    check_retries(
+        signature.name, source, scope.policy, max_attempts=max_attempts, dead_letter=dead_letter, retry_to=retry_to
+    )
     return Registered(
         handler=mount.handler,
         signature=signature,
@@ -142,27 +158,23 @@ def _register(
         mounting=Mounting(
             name=_name(mount.handler, source, settings, taken),
             label=label,
-            concurrency=2 * workers.lanes + 1 if isinstance(workers, ByKey) else workers,
-            max_attempts=_count(signature.name, "max_attempts", settings.max_attempts),
-            dead_letter=_destination(signature.name, "dead_letter", settings.dead_letter),
+            concurrency=_concurrency(workers, threads) * (batch.size if batch else 1),
+            batch_size=batch.size if batch else None,
+            max_attempts=max_attempts,
+            dead_letter=dead_letter,
             payload_type=payload.full_annotation,
         ),
+        batch=batch,
         workers=workers,
+        threads=threads,
         reply_to=settings.reply_to,
         encode_reply=_reply_encoder(signature, settings),
         policy=scope.policy,
-        retry_to=_destination(signature.name, "retry_to", settings.retry_to),
+        retry_to=retry_to,
         max_delayed=_count(signature.name, "max_delayed", settings.max_delayed) or DEFAULT_MAX_DELAYED,
         layers=scope.layers,
         publish_layers=scope.publish_layers,
     )
-
-
-def _refuse_what_is_not_there(handler: str, settings: Settings) -> None:
-    for setting in _NOT_YET:
-        value = getattr(settings, setting)
-        if value is not None:
-            raise RegistrationError(f"{handler}: {setting}={value!r} is not there yet; leave it out for now")
 
 
 def _source(handler: str, broker: Broker, settings: Settings) -> SubscriptionSource:
@@ -216,25 +228,42 @@ def _payload(signature: HandlerSignature, kinds: tuple[ParameterKind, ...]) -> P
             "annotate the others as a Context, State[T], Header, Out[T] or what the source offers"
         )
 
-    (payload,) = candidates
-    if payload.annotation is list or get_origin(payload.annotation) is list:
+    return candidates[0]
+
+
+def _parallel(handler: str, settings: Settings) -> tuple[int | ByKey, int | ByKey | None]:
+    """How many workers, and how many threads; a single lane is a single worker or thread."""
+    workers = _lanes(handler, "workers", settings.workers)
+    threads = _lanes(handler, "threads", settings.threads)
+    if workers is not None and threads is not None:
         raise RegistrationError(
-            f"{signature.name}: the payload {payload.name!r} is a list, which asks for batches, "
-            "and batches are not there yet; for a JSON array use a RootModel, or tuple[T, ...]"
+            f"{handler}: workers={settings.workers!r} and threads={settings.threads!r} exclude each other; "
+            "give workers= for tasks on the app's loop, or threads= for threads with loops of their own"
         )
 
-    return payload
+    return workers or 1, threads
 
 
-def _workers(handler: str, workers: int | ByKey | None) -> int | ByKey:
-    count: Any = workers.lanes if isinstance(workers, ByKey) else workers
-    if count is None:
-        return 1
+def _lanes(handler: str, setting: str, value: int | ByKey | None) -> int | ByKey | None:
+    count: Any = value.lanes if isinstance(value, ByKey) else value
+    if value is None:
+        return None
 
     if not isinstance(count, int) or isinstance(count, bool) or count < 1:
-        raise RegistrationError(f"{handler}: workers={workers!r}; give a whole number of 1 or more, or by_key(n)")
+        raise RegistrationError(f"{handler}: {setting}={value!r}; give a whole number of 1 or more, or by_key(n)")
 
-    return 1 if count == 1 or workers is None else workers
+    return 1 if count == 1 else value
+
+
+def _concurrency(workers: int | ByKey, threads: int | ByKey | None) -> int:
+    """The most deliveries in the runtime's hands: those that run, and those that wait for their turn."""
+    if isinstance(threads, ByKey):
+        return threads.lanes * ON_A_THREAD + 1
+
+    if threads is not None:
+        return threads * ON_A_THREAD
+
+    return 2 * workers.lanes + 1 if isinstance(workers, ByKey) else workers
 
 
 def _count(handler: str, setting: str, value: Any) -> int | None:

@@ -9,7 +9,7 @@ from pystream._runtime.live import LiveMount
 from pystream._runtime.verdicts import Verdicts
 from pystream.errors import PyStreamError
 from pystream.failures import Backoff
-from pystream.outcomes import Outcome, ack, drop, retry, retry_after
+from pystream.outcomes import Outcome, ack, dead_letter, drop, retry, retry_after
 from pystream.protocols import Delivery, Outgoing
 
 Reply: TypeAlias = "Callable[[Delivery, Any, int], Awaitable[Outcome]]"
@@ -17,7 +17,7 @@ Reply: TypeAlias = "Callable[[Delivery, Any, int], Awaitable[Outcome]]"
 
 _BACKOFF = Backoff()
 
-_UNCALLED = (ack, drop, retry, retry_after)
+_UNCALLED = (ack, drop, retry, retry_after, dead_letter)
 """Returned as they are, they would be a value nobody asked for, and the delivery acknowledged."""
 
 

@@ -19,7 +19,6 @@ from anyio.abc import TaskGroup
 from pystream._hooks import Hook
 from pystream._loops import is_cancellation
 from pystream._runtime.budget import Budget
-from pystream._runtime.hooks import call_all
 from pystream.hookspecs import ServiceEvent
 
 if TYPE_CHECKING:
@@ -78,10 +77,8 @@ class Shutdown:
             subscription.stop()
 
         await self._finish_loops(budget)
-        tracker = self._service.startup.tracker
-        if tracker is not None:
-            with self._until(-math.inf if self._aborted else budget.for_all):
-                await tracker.drained()
+        with self._until(-math.inf if self._aborted else budget.for_tasks(anyio.current_time())):
+            await self._drain_tracked()
 
         await self._close_brokers()
 
@@ -97,7 +94,7 @@ class Shutdown:
 
         logger.warning(
             "%s: %d of %d subscriptions had not finished when the %s (%s); "
-            "they are cancelled, and what they have in hand goes back unsettled",
+            "they are cancelled, and what they do not finish goes back unsettled",
             self._service.definition.title,
             len(late),
             len(loops),
@@ -110,15 +107,37 @@ class Shutdown:
         for subscription in late:
             await subscription.finished()
 
+    async def _drain_tracked(self) -> None:
+        """Wait for what follows settlements: on the threads first, since it may start something on the app's loop."""
+        startup = self._service.startup
+        for subscription in startup.loops:
+            await subscription.drained()
+
+        if startup.tracker is not None:
+            await startup.tracker.drained()
+
     async def _close_brokers(self) -> None:
         """Every subscription first, then the brokers in reverse order of their registration."""
         startup = self._service.startup
+        self._give_back_held()
         async with anyio.create_task_group() as closing:
             for _, subscription in startup.subscriptions:
                 closing.start_soon(self._close, subscription.name, subscription.close)
 
         for mounted, broker in reversed(startup.brokers):
             await self._close(mounted.name, broker.close)
+
+    def _give_back_held(self) -> None:
+        subscriptions = self._service.startup.subscriptions
+        counts = {subscription.name: subscription.give_back_held() for _, subscription in subscriptions}
+        held = ", ".join(f"{name}: {count}" for name, count in counts.items() if count)
+        if held:
+            logger.warning(
+                "%s: held for a delay when the %s, and given back unsettled (%s)",
+                self._service.definition.title,
+                "shutdown was aborted" if self._aborted else "time for the shutdown was spent",
+                held,
+            )
 
     async def _close(self, name: str, close: Callable[[], Awaitable[None]]) -> None:
         with anyio.move_on_after(self._bound(_BROKER_BOUND)) as scope:
@@ -138,25 +157,36 @@ class Shutdown:
             self._service.fail("close", name, late)
 
     async def _call(self, hooks: tuple[Hook, ...]) -> None:
-        if not hooks:
+        calls = self._service.startup.calls
+        if not hooks or calls is None:
             return
 
         definition = self._service.definition
         event = ServiceEvent(title=definition.title, version=definition.version, failure=self._service.failure)
         with self._until(math.inf):
-            await call_all(hooks, event, self._bound(definition.hook_timeout))
+            await calls.call_all(hooks, event, self._bound(definition.hook_timeout))
 
     async def _cancel_the_rest(self, tasks: TaskGroup) -> None:
         """Cancel the tracked tasks, and wait for them: they may use the state, which is closed next."""
-        tracker = self._service.startup.tracker
+        startup = self._service.startup
+        tracker = startup.tracker
+        left = [name for _, subscription in startup.subscriptions for name in subscription.tracked]
+        left.extend(tracker.running if tracker is not None else [])
+        if left:
+            logger.warning(
+                "%s: cancelled at the end of the shutdown: %s", self._service.definition.title, ", ".join(left)
+            )
+
+        async with anyio.create_task_group() as ending:
+            for _, subscription in startup.subscriptions:
+                ending.start_soon(subscription.end)
+
+        if startup.main is not None:
+            startup.main.close()
+
         if tracker is None or not tracker.running:
             return
 
-        logger.warning(
-            "%s: cancelled at the end of the shutdown: %s",
-            self._service.definition.title,
-            ", ".join(tracker.running),
-        )
         tasks.cancel_scope.cancel()
         with anyio.CancelScope(shield=True):
             await tracker.drained()

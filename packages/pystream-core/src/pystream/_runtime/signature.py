@@ -28,32 +28,55 @@ class HandlerSignature:
         parameters: In the order of the signature.
         reply: The type of the values to be published: the return annotation without `None`
             and `Outcome`; `Any` if there is no annotation; `None` if nothing is left.
+        is_async: Whether it is a coroutine function; otherwise it runs on a thread.
     """
 
     name: str
     parameters: tuple[Parameter, ...]
     reply: Any
+    is_async: bool = True
 
 
 def read_signature(handler: Callable[..., Any]) -> HandlerSignature:
     """Read a handler's signature.
 
     Raises:
-        RegistrationError: It is no coroutine function, or its parameters cannot be filled.
+        RegistrationError: It is a generator or a class, or its parameters cannot be filled.
     """
     name = handler_name(handler)
     function = _function(handler)
-    if not inspect.iscoroutinefunction(function):
+    if isinstance(function, type):
+        raise RegistrationError(f"{name} is a class; mount an instance that can be called, or a function")
+
+    if inspect.isgeneratorfunction(function) or inspect.isasyncgenfunction(function):
         raise RegistrationError(
-            f"{name} is a plain function, and only `async def` handlers can be mounted; "
-            "plain `def` handlers are not there yet"
+            f"{name} is a generator, and nothing would run it; use a `def` or an `async def` that returns one value, "
+            "and publish several through a parameter Out[T]"
         )
 
     hints = _hints(function, name)
+    parameters = _parameters(handler, hints, name)
+    reply = _reply(hints.get("return", Any))
+    return HandlerSignature(name, parameters, reply, is_async=inspect.iscoroutinefunction(function))
+
+
+def read_parameters(fn: Callable[..., Any], name: str) -> tuple[Parameter, ...]:
+    """The parameters of what is no handler, such as a hook.
+
+    Raises:
+        RegistrationError: They cannot be filled.
+    """
+    return _parameters(fn, _hints(_function(fn), name), name)
+
+
+def _parameters(handler: Any, hints: dict[str, Any], name: str) -> tuple[Parameter, ...]:
+    try:
+        signature = inspect.signature(handler)
+    except (TypeError, ValueError) as error:
+        raise RegistrationError(f"{name}: its signature cannot be read; wrap it in a function") from error
+
     bound = _bound_by_name(handler)
-    left = [item for item in inspect.signature(handler).parameters.values() if item.name not in bound]
-    parameters = tuple(_parameter(item, hints, name) for item in left)
-    return HandlerSignature(name, parameters, _reply(hints.get("return", Any)))
+    return tuple(_parameter(item, hints, name) for item in signature.parameters.values() if item.name not in bound)
 
 
 def _function(handler: Any) -> Any:

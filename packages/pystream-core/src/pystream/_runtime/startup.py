@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, Any
 
 from anyio.abc import TaskGroup
@@ -9,14 +10,16 @@ from anyio.abc import TaskGroup
 from pystream import _hooks
 from pystream._loops import in_cancelled_scope, is_cancellation
 from pystream._runtime.definition import MountedBroker
-from pystream._runtime.hooks import call
+from pystream._runtime.hooks import HookCalls
 from pystream._runtime.live import LiveMount
 from pystream._runtime.pipeline import compile_pipeline
+from pystream._runtime.registration import Registered
 from pystream._runtime.starter import Start
 from pystream._runtime.subscription import Subscription
 from pystream._runtime.tracker import Tracker
 from pystream.clock import LoopClock
 from pystream.hookspecs import ServiceEvent
+from pystream.main_runtime import Adopt, MainRuntime
 from pystream.parameters import Surroundings
 from pystream.plugins import load_plugins
 from pystream.protocols import Clock, ConnectedBroker, Delivery
@@ -34,6 +37,8 @@ class Startup:
         subscriptions: The open ones with their brokers, in order.
         loops: The subscriptions whose loops were started.
         tracker: Runs what comes after a settlement; none before the first step.
+        main: Runs what threads ask of the app's loop; none before the first step.
+        calls: Calls the hooks; none before the first step.
         complete: Whether the last step succeeded.
     """
 
@@ -44,6 +49,8 @@ class Startup:
         self.subscriptions: list[tuple[MountedBroker, Subscription]] = []
         self.loops: list[Subscription] = []
         self.tracker: Tracker | None = None
+        self.main: MainRuntime | None = None
+        self.calls: HookCalls | None = None
         self.complete: bool = False
 
     def load(self) -> None:
@@ -63,9 +70,12 @@ class Startup:
         clock = self._clock()
         try:
             self.tracker = tracker = self._tracker(tasks)
+            self.main = MainRuntime(_adopted_by(tracker))
+            self.calls = calls = HookCalls(definition, state, self.brokers)
+            calls.check(self.hooks)
             for hook in self.hooks.on_startup:
                 culprit = hook.name
-                await call(hook, event)
+                await calls.call(hook, event)
 
             step = "connect"
             for mounted in definition.brokers:
@@ -77,7 +87,7 @@ class Startup:
                 for registered in mounted.registered:
                     culprit = registered.name
                     subscription = await Subscription.open(
-                        registered,
+                        self._adapted(registered),
                         broker,
                         Surroundings(
                             handler=registered.signature.name,
@@ -85,6 +95,7 @@ class Startup:
                             has_state=definition.has_state,
                             state=state,
                             broker=broker,
+                            main=self.main,
                         ),
                         clock=clock,
                         tracker=tracker,
@@ -103,7 +114,7 @@ class Startup:
             step = "after_startup"
             for hook in self.hooks.after_startup:
                 culprit = hook.name
-                await call(hook, event)
+                await calls.call(hook, event)
 
             self.complete = True
         except BaseException as error:
@@ -123,6 +134,9 @@ class Startup:
     async def _connect(self, mounted: MountedBroker, clock: Clock) -> ConnectedBroker:
         return await mounted.broker.connect(clock)
 
+    def _adapted(self, registered: Registered) -> Registered:
+        return registered
+
     def _compiled(self, live: LiveMount) -> Start[Delivery]:
         return compile_pipeline(live)
 
@@ -134,3 +148,14 @@ class Startup:
                 raise
 
             self._service.fail("loop", subscription.name, error)
+
+
+def _adopted_by(tracker: Tracker) -> Adopt:
+    def adopt(name: str, run: Callable[[], Awaitable[None]]) -> None:
+        tracker.adopt((name, run, ()), _never)
+
+    return adopt
+
+
+def _never(name: str, error: BaseException) -> None:
+    """Of what was adopted nothing is raised: its errors belong to whoever has asked for it."""

@@ -20,9 +20,13 @@ class Tracker:
     Args:
         tasks: The group they run in.
         limit: How many places there are, 1 or more.
+
+    Attributes:
+        limit: As given.
     """
 
     def __init__(self, tasks: TaskGroup, limit: int) -> None:
+        self.limit = limit
         self._tasks = tasks
         self._places = anyio.Semaphore(limit, fast_acquire=True)
         self._running: dict[int, str] = {}
@@ -44,9 +48,20 @@ class Tracker:
                 self._places.release()
 
         for call in calls:
-            self._serial += 1
-            self._running[self._serial] = call[0]
-            self._tasks.start_soon(self._run, self._serial, call, failed, finished, name=call[0])
+            self._launch(call, failed, finished)
+
+    def adopt(self, call: Call, failed: Callable[[str, BaseException], None]) -> None:
+        """Run a call that has a bound of its own, and takes no place; it is waited for like the others."""
+        self._launch(call, failed, _no_place)
+
+    def forgo(self) -> None:
+        """Give a place back for which nothing was started."""
+        self._places.release()
+
+    def _launch(self, call: Call, failed: Callable[[str, BaseException], None], finished: Callable[[], None]) -> None:
+        self._serial += 1
+        self._running[self._serial] = call[0]
+        self._tasks.start_soon(self._run, self._serial, call, failed, finished, name=call[0])
 
     async def _run(
         self, serial: int, call: Call, failed: Callable[[str, BaseException], None], finished: Callable[[], None]
@@ -75,3 +90,7 @@ class Tracker:
         while self._running:
             self._idle = anyio.Event()
             await self._idle.wait()
+
+
+def _no_place() -> None:
+    """Nothing is given back."""

@@ -37,7 +37,7 @@ class Verdicts:
         if isinstance(error, Undecodable):
             return self._unreadable(delivery, error.error)
 
-        self._streak.count = 0
+        self._streak.reset()
         settle = settle_in(error)
         if settle is not None:
             return settle.outcome
@@ -55,7 +55,7 @@ class Verdicts:
             return self._fail_fast(delivery, error)
 
         self._live.leave_unsettled(delivery)
-        if is_cancellation(error) and not in_cancelled_scope():
+        if is_cancellation(error) and not in_cancelled_scope() and not self._live.cancelled():
             # This task ends; the form's task group would go on without it and say nothing.
             self._live.stop_taking()
             self._live.fail("loop", error)
@@ -74,7 +74,7 @@ class Verdicts:
         if isinstance(verdict, FailFast):
             return self._fail_fast(delivery, error)
 
-        outcome = self.backed_off(verdict, attempt) if isinstance(verdict, Backoff) else self._holdable(verdict)
+        outcome = self.backed_off(verdict, attempt) if isinstance(verdict, Backoff) else self._shortened(verdict)
         self._live.report.handler_failed(delivery, error, attempt, outcome)
         return outcome
 
@@ -84,10 +84,15 @@ class Verdicts:
         longest = self._live.registered.source.max_delay
         return Outcome("retry", delay if longest is None else min(delay, longest * _SHARE_OF_MAX_DELAY))
 
-    def _holdable(self, outcome: Outcome) -> Outcome:
+    def can_hold(self, outcome: Outcome) -> bool:
+        """Whether the source can hold a delivery for as long as the outcome asks."""
+        longest = self._live.registered.source.max_delay
+        return longest is None or outcome.delay is None or outcome.delay < longest
+
+    def _shortened(self, outcome: Outcome) -> Outcome:
         """A policy's outcome, its delay kept below what the source can hold."""
         longest = self._live.registered.source.max_delay
-        if longest is None or outcome.delay is None or outcome.delay < longest:
+        if longest is None or self.can_hold(outcome):
             return outcome
 
         return replace(outcome, delay=longest * _SHARE_OF_MAX_DELAY)
@@ -100,15 +105,15 @@ class Verdicts:
             return 1 + reruns
 
     def _unreadable(self, delivery: Delivery, error: Exception) -> Outcome | None:
-        self._streak.count += 1
-        limit = self._policy.decode_limit
-        if limit is not None and self._streak.count >= limit:
+        has_dead_letter = self._live.registered.mounting.dead_letter is not None
+        limit = None if has_dead_letter else self._policy.decode_limit
+        if limit is not None and self._streak.add() >= limit:
             # Left unsettled, so that no more is lost than was already dropped.
             reason = DecodeError(f"{limit} deliveries in a row could not be read; the last one: {error}")
             reason.__cause__ = error
             return self._fail_fast(delivery, reason)
 
-        rule = self._policy.decode
+        rule = self._policy.on_unreadable(error, has_dead_letter=has_dead_letter)
         self._live.report.unreadable(delivery, error, rule)
         if isinstance(rule, FailFast):
             # Dropped all the same: it would come back into the same failure at every start.
@@ -116,7 +121,7 @@ class Verdicts:
             self._live.fail("handler", error)
             return Outcome("drop")
 
-        return rule
+        return self._shortened(rule)
 
     def _fail_fast(self, delivery: Delivery, error: BaseException) -> Outcome | None:
         self._live.stop_taking()

@@ -67,6 +67,11 @@ class MemorySubscription:
         return None
 
     @property
+    def copies_to(self) -> str | None:
+        """The name: a copy for another attempt goes to all who read it."""
+        return self.name
+
+    @property
     def parameters(self) -> SourceParameters:
         """Empty: a handler gets nothing here that it does not get from every broker."""
         return _NO_PARAMETERS

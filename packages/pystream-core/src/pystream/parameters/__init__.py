@@ -8,8 +8,9 @@ per message.
 from __future__ import annotations
 
 from pystream.parameters._kind import MISSING, Getter, Parameter, ParameterKind, Surroundings, Undecodable
-from pystream.parameters.context import ContextKind
+from pystream.parameters.context import BatchContextKind, ContextKind
 from pystream.parameters.header import Header, HeaderKind
+from pystream.parameters.main_runtime import MainRuntimeKind
 from pystream.parameters.out import OutKind
 from pystream.parameters.payload import PayloadKind
 from pystream.parameters.source import SourceKind
@@ -26,5 +27,14 @@ __all__ = [
     "Undecodable",
 ]
 
-KINDS: tuple[ParameterKind, ...] = (ContextKind(), StateKind(), HeaderKind(), OutKind(), SourceKind(), PayloadKind())
+KINDS: tuple[ParameterKind, ...] = (
+    ContextKind(),
+    BatchContextKind(),
+    StateKind(),
+    MainRuntimeKind(),
+    HeaderKind(),
+    OutKind(),
+    SourceKind(),
+    PayloadKind(),
+)
 """In order; the payload is what no other kind has claimed."""

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 if TYPE_CHECKING:
     from pystream.context import Context
     from pystream.layers import PublishLayer
+    from pystream.main_runtime import MainRuntime
     from pystream.protocols import ConnectedBroker, Delivery, SourceParameters
 
 __all__ = ["MISSING", "Getter", "Parameter", "ParameterKind", "Surroundings", "Undecodable"]
@@ -78,6 +79,7 @@ class Surroundings:
         state: The opened state; `MISSING` until the service starts.
         broker: The connected broker; none until the service starts.
         publish_layers: Layers around what the handler's publishers send.
+        main: The app's own loop; none until the service starts.
     """
 
     handler: str
@@ -86,6 +88,7 @@ class Surroundings:
     state: Any = MISSING
     broker: ConnectedBroker | None = None
     publish_layers: Sequence[PublishLayer] = ()
+    main: MainRuntime | None = None
 
 
 class ParameterKind(Protocol):

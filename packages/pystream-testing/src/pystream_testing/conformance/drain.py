@@ -4,24 +4,35 @@ from __future__ import annotations
 
 import random
 import sys
-from typing import ClassVar
+import threading
+from typing import Any, ClassVar
 
 import anyio
 from anyio.lowlevel import checkpoint
 from pystream import PyStream, by_key, mount
-from pystream.subscriber import ByKey
+from pystream.signal import Signal
 
 from pystream_testing.conformance._check import CheckGroup, check
 from pystream_testing.conformance._failure import ConformanceFailure, expect, within
 from pystream_testing.conformance._rig import READER, Rig, connected
 from pystream_testing.conformance.subject import Subject
 
-__all__ = ["DrainChecks"]
+__all__ = ["FORMS", "DrainChecks"]
 
 _MESSAGES = 96
 _KEYS = 6
-_FORMS: dict[str, int | ByKey] = {"default": 1, "workers": 4, "by_key": by_key(4)}
 _CUT = 0.2
+FORMS: dict[str, dict[str, Any]] = {
+    "default": {},
+    "workers": {"workers": 4},
+    "by_key": {"workers": by_key(4)},
+    "threads": {"threads": 2},
+    "threads_by_key": {"threads": by_key(2)},
+    "batches": {"batch": 4},
+    "batches_workers": {"batch": 4, "workers": 4},
+    "batches_threads": {"batch": 4, "threads": 2},
+}
+"""Every dispatch form, by the settings of its mount."""
 
 
 class DrainChecks(CheckGroup):
@@ -45,6 +56,31 @@ class DrainChecks(CheckGroup):
         await _stopped(subject, "by_key")
 
     @check("settlement", "backlog")
+    async def test_drain_threads(self, subject: Subject) -> None:
+        """Two threads, stopped at a random moment, have handled each message or given it back."""
+        await _stopped(subject, "threads")
+
+    @check("settlement", "backlog", "keys")
+    async def test_drain_threads_by_key(self, subject: Subject) -> None:
+        """Two threads by key, stopped at a random moment, have handled each message or given it back."""
+        await _stopped(subject, "threads_by_key")
+
+    @check("settlement", "backlog")
+    async def test_drain_batches(self, subject: Subject) -> None:
+        """The default form with batches, stopped at a random moment, has handled each message or given it back."""
+        await _stopped(subject, "batches")
+
+    @check("settlement", "backlog")
+    async def test_drain_batches_workers(self, subject: Subject) -> None:
+        """Four workers with batches, stopped at a random moment, have handled each message or given it back."""
+        await _stopped(subject, "batches_workers")
+
+    @check("settlement", "backlog")
+    async def test_drain_batches_threads(self, subject: Subject) -> None:
+        """Two threads with batches, stopped at a random moment, have handled each message or given it back."""
+        await _stopped(subject, "batches_threads")
+
+    @check("settlement", "backlog")
     async def test_drain_cut_short_default(self, subject: Subject) -> None:
         """The default form, its handler stuck at the stop, gives back what it has not handled."""
         await _stopped(subject, "default", stuck=True)
@@ -58,6 +94,31 @@ class DrainChecks(CheckGroup):
     async def test_drain_cut_short_by_key(self, subject: Subject) -> None:
         """Four lanes by key, some of them stuck at the stop, give back what they have not handled."""
         await _stopped(subject, "by_key", stuck=True)
+
+    @check("settlement", "backlog")
+    async def test_drain_cut_short_threads(self, subject: Subject) -> None:
+        """Two threads, some of them stuck at the stop, give back what they have not handled."""
+        await _stopped(subject, "threads", stuck=True)
+
+    @check("settlement", "backlog", "keys")
+    async def test_drain_cut_short_threads_by_key(self, subject: Subject) -> None:
+        """Two threads by key, some of them stuck at the stop, give back what they have not handled."""
+        await _stopped(subject, "threads_by_key", stuck=True)
+
+    @check("settlement", "backlog")
+    async def test_drain_cut_short_batches(self, subject: Subject) -> None:
+        """The default form with batches, its handler stuck at the stop, gives back what it has not handled."""
+        await _stopped(subject, "batches", stuck=True)
+
+    @check("settlement", "backlog")
+    async def test_drain_cut_short_batches_workers(self, subject: Subject) -> None:
+        """Four workers with batches, some of them stuck at the stop, give back what they have not handled."""
+        await _stopped(subject, "batches_workers", stuck=True)
+
+    @check("settlement", "backlog")
+    async def test_drain_cut_short_batches_threads(self, subject: Subject) -> None:
+        """Two threads with batches, some of them stuck at the stop, give back what they have not handled."""
+        await _stopped(subject, "batches_threads", stuck=True)
 
 
 class _Service:
@@ -74,21 +135,32 @@ class _Service:
         self._stuck = stuck
         self._enough = chance.randint(_MESSAGES // 16, _MESSAGES * 3 // 8)  # enough is left over to be lost
         self._started = 0
-        self._stop = anyio.Event()
+        self._lock = threading.Lock()
+        self._stop = Signal()
 
     async def handle(self, payload: bytes) -> None:
-        """Handle one message."""
-        self._started += 1
-        hangs = self._stuck and self._started % 7 == 0
-        time_to_stop = hangs if self._stuck else self._started >= self._enough
-        if time_to_stop:
-            self._stop.set()
-
-        if hangs:
-            await anyio.sleep_forever()
-
-        await anyio.sleep(self._chance.choice([0, 0, 0.001, 0.003]))
+        """Handle one message, on whatever thread."""
+        await self._work()
         self.handled.append(payload)
+
+    async def handle_batch(self, payloads: list[bytes]) -> None:
+        """Handle some messages at once, on whatever thread."""
+        for _ in payloads:
+            await self._work()
+
+        self.handled += payloads
+
+    async def _work(self) -> None:
+        with self._lock:
+            self._started += 1
+            hangs = self._stuck and self._started % 7 == 0
+            time_to_stop = hangs if self._stuck else self._started >= self._enough
+            takes = self._chance.choice([0, 0, 0.001, 0.003])
+
+        if time_to_stop:
+            self._stop.wake_from_thread()
+
+        await (anyio.sleep_forever() if hangs else anyio.sleep(takes))
 
     async def stop(self) -> None:
         """Return a moment after enough has begun."""
@@ -120,8 +192,9 @@ async def _publish(subject: Subject, rig: Rig, topic: str, sent: list[bytes]) ->
 async def _run(subject: Subject, rig: Rig, topic: str, service: _Service, form: str, timeout: float | None) -> None:
     """Run the service until it wants to stop."""
     source = subject.source(rig.broker, topic, READER)
+    handler = service.handle_batch if "batch" in FORMS[form] else service.handle
     app = PyStream("conformance", plugins=[]).with_broker(
-        rig.broker, mount(service.handle, source, name=READER, workers=_FORMS[form])
+        rig.broker, mount(handler, source, name=READER, **FORMS[form])
     )
     bounds = subject.bounds
     with within(bounds.connect + bounds.arrival + bounds.shutdown, "a service, from its start to its end"):

@@ -54,7 +54,7 @@ class Capabilities:
         requeue: A delivery can be handed out again. If not, `requeue` must raise
             `SettlementUnsupported` and leave the delivery unsettled.
         retry_after: Deliveries have the capability `pystream.protocols.RetryAfter`.
-        counts: `delivery_count` is a number. If not, it must be none.
+        counts: `delivery_count` is a number. If not, it must be none, and so it must be without `requeue`.
         backlog: A subscription that exists collects messages, and keeps unsettled ones, while
             it has no consumer.
         ordered: Messages without a key arrive in the order of their publishing.

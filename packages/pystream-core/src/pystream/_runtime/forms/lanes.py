@@ -10,7 +10,9 @@ from collections import deque
 
 import anyio
 
+from pystream._runtime.forms._form import Died, OnTheLoop, let_on
 from pystream._runtime.intake import Intake
+from pystream._runtime.shelter import Shelter
 from pystream._runtime.starter import Start
 from pystream.protocols import GAP, Delivery
 from pystream.signal import Signal
@@ -35,16 +37,18 @@ class _Lane:
             self.deliveries.popleft().release()
 
 
-class Lanes:
+class Lanes(OnTheLoop):
     """At most 2n + 1 deliveries in hand; order per key.
 
     Args:
         size: How many lanes, 2 or more.
         name: The subscription's; the lanes are named after it and their index.
+        died: Told of a lane that has ended by an exception; the others go on.
     """
 
-    def __init__(self, size: int, name: str) -> None:
+    def __init__(self, size: int, name: str, died: Died = let_on) -> None:
         self._name = name
+        self._died = died
         self._lanes = [_Lane() for _ in range(size)]
         self._next = 0
         self._wanted: _Lane | None = None
@@ -54,7 +58,8 @@ class Lanes:
         """See `Form.run`."""
         async with anyio.create_task_group() as lanes:
             for index, lane in enumerate(self._lanes):
-                lanes.start_soon(self._serve, lane, start, name=f"{self._name} lane {index}")
+                name = f"{self._name} lane {index}"
+                lanes.start_soon(self._live, name, lane, intake, start, name=name)
 
             await self._distribute(intake)
             for lane in self._lanes:
@@ -115,28 +120,32 @@ class Lanes:
         finally:
             self._wanted = None
 
-    async def _serve(self, lane: _Lane, start: Start[Delivery]) -> None:
-        deliveries = lane.deliveries
+    async def _live(self, name: str, lane: _Lane, intake: Intake, start: Start[Delivery]) -> None:
         try:
-            while True:
-                if not deliveries:
-                    if lane.closed:
-                        return
-
-                    await lane.signal.wait()
-                    continue
-
-                rest = start(deliveries[0])
-                if rest is not None:
-                    await rest
-
-                deliveries.popleft()
-                if self._wanted is lane:
-                    self._room.wake()
-
-                if lane.broken:
-                    return
+            with Shelter(intake):
+                await self._serve(lane, intake, start)
+        except Exception as error:  # no failure of a handler: those are the pipeline's affair
+            self._died(name, error)
         finally:
+            lane.broken = True
             lane.give_back()  # without effect on the first one, if it has run
+            if self._wanted is lane:
+                self._room.wake()
+
+    async def _serve(self, lane: _Lane, intake: Intake, start: Start[Delivery]) -> None:
+        deliveries = lane.deliveries
+        while not lane.broken and not intake.cancelled:
+            if not deliveries:
+                if lane.closed:
+                    return
+
+                await lane.signal.wait()
+                continue
+
+            rest = start(deliveries[0])
+            if rest is not None:
+                await rest
+
+            deliveries.popleft()
             if self._wanted is lane:
                 self._room.wake()

@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
-from pystream._runtime.forms._form import STREAK, checkpoint
+from pystream._runtime.forms._form import STREAK, OnTheLoop, checkpoint
 from pystream._runtime.intake import Intake
+from pystream._runtime.shelter import Shelter
 from pystream._runtime.starter import Start
 from pystream.protocols import GAP, Delivery
 
 
-class Sequential:
+class Sequential(OnTheLoop):
     """At most one delivery in hand; stream order."""
 
     async def run(self, intake: Intake, start: Start[Delivery]) -> None:
         """See `Form.run`."""
+        with Shelter(intake):
+            await self._serve(intake, start)
+
+    async def _serve(self, intake: Intake, start: Start[Delivery]) -> None:
         streak = 0
         while intake.open:
             delivery = intake.take()

@@ -122,6 +122,7 @@ class _BoundedSource:
         self.retry = inner.retry
         self.batch_wait = inner.batch_wait
         self.max_delay = 60.0
+        self.copies_to = inner.copies_to
         self.parameters = inner.parameters
 
 

@@ -19,6 +19,7 @@ from pystream_testing.conformance.brokers._odd import (
     PlainDelivery,
     at_once,
 )
+from pystream_testing.conformance.drain import FORMS
 
 __all__ = ["FLUSH_FAULTS"]
 
@@ -217,20 +218,20 @@ FLUSH_FAULTS = (
     ),
     *(
         Fault(
-            name=f"acks-on-take-{form}",
+            name=f"acks-on-take-{form.replace('_', '-')}",
             rejected_by=f"drain.cut_short_{form}",
             because="lost without being handled",
             broker=_AcksOnTake,
         )
-        for form in ("default", "workers", "by_key")
+        for form in FORMS
     ),
     *(
         Fault(
-            name=f"forgets-read-ahead-{form}",
+            name=f"forgets-read-ahead-{form.replace('_', '-')}",
             rejected_by=f"drain.{form}",
             because="lost without being handled",
             broker=_ForgetsReadAhead,
         )
-        for form in ("default", "workers", "by_key")
+        for form in FORMS
     ),
 )

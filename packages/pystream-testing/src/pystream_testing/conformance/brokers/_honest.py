@@ -25,6 +25,8 @@ __all__ = ["HONEST"]
 
 
 class _NoRequeueDelivery(OddDelivery):
+    delivery_count: None = None
+
     async def requeue(self) -> None:
         raise SettlementUnsupported("this broker hands nothing out again on request")
 
@@ -35,6 +37,8 @@ class _NoRequeue(OddBroker):
 
 class _UnsettledDelivery(PlainDelivery):
     """Gone from the broker as soon as it was handed out."""
+
+    delivery_count: None = None
 
     def __init__(self, inner: MemoryDelivery, subscriber: OddSubscriber) -> None:
         super().__init__(inner, subscriber)
@@ -151,11 +155,11 @@ class _NoKeys(OddBroker):
 
 
 HONEST = (
-    Honest(name="no-requeue", broker=_NoRequeue, capabilities=Capabilities(requeue=False)),
+    Honest(name="no-requeue", broker=_NoRequeue, capabilities=Capabilities(requeue=False, counts=False)),
     Honest(
         name="no-settlement",
         broker=_NoSettlement,
-        capabilities=Capabilities(settlement=False, requeue=False, retry_after=False),
+        capabilities=Capabilities(settlement=False, requeue=False, retry_after=False, counts=False),
     ),
     Honest(name="no-delay", broker=_NoDelay, capabilities=Capabilities(retry_after=False)),
     Honest(name="no-counts", broker=_NoCounts, capabilities=Capabilities(counts=False)),

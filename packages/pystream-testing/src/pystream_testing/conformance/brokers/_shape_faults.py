@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-from pystream.errors import PublishError
+from pystream.errors import PublishError, SettlementUnsupported
 from pystream.protocols import Key, Outgoing
 
 from pystream_testing.conformance.brokers._catalogue import Fault
@@ -127,6 +127,15 @@ class _CountsFromZero(OddBroker):
     delivery_type = _FromZeroDelivery
 
 
+class _NotAgainDelivery(OddDelivery):
+    async def requeue(self) -> None:
+        raise SettlementUnsupported("this broker hands nothing out again")
+
+
+class _CountsWithoutRequeue(OddBroker):
+    delivery_type = _NotAgainDelivery
+
+
 class _NamelessDelivery(OddDelivery):
     @property
     def id(self) -> str:
@@ -202,6 +211,13 @@ SHAPE_FAULTS = (
         rejected_by="shape.count_starts_at_one",
         because="the first count of a message is 0",
         broker=_CountsFromZero,
+    ),
+    Fault(
+        name="counts-what-it-cannot-requeue",
+        rejected_by="shape.count_starts_at_one",
+        because="the first count of a message is 1, not None",
+        broker=_CountsWithoutRequeue,
+        capabilities=Capabilities(requeue=False),
     ),
     Fault(name="same-ids", rejected_by="shape.attributes", because="two messages have the ids", broker=_SameIds),
 )
