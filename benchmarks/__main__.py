@@ -20,11 +20,17 @@ from benchmarks import counting, peers
 from benchmarks.consume import ROWS, floor
 from benchmarks.lone import lone, lone_floor
 from benchmarks.measuring import Series, row
+from benchmarks.reply import to_memory
 from benchmarks.report import markdown, table
 from benchmarks.testapp import testapp
 
 SCHEMA = 1
-OFFLINE = {**ROWS, "consume.lone": (lone_floor, lone, None), "testapp.publish": (floor, testapp, 25.0)}
+OFFLINE = {
+    **ROWS,
+    "consume.lone": (lone_floor, lone, None),
+    "consume.reply": (floor, to_memory, 6.0),
+    "testapp.publish": (floor, testapp, 25.0),
+}
 LIVE = ("live.consume.batched", "live.consume.single")
 URL_VARIABLE = "PYSTREAM_PULSAR_URL"
 

@@ -14,8 +14,9 @@ from typing import Any, TypeAlias
 import anyio
 from pystream import PyStream, by_key, mount
 from pystream.memory import MemoryBroker, MemorySubscription
+from pystream.protocols import Publisher
 
-from benchmarks.payload import PAYLOAD, Order, raw, typed, validate, with_context, with_header
+from benchmarks.payload import PAYLOAD, Order, batched, passing, raw, typed, validate, with_context, with_header
 from benchmarks.stand_ins import ReadyBroker, ReadyDelivery, ReadySource, from_deque, ready
 
 Subject: TypeAlias = "Callable[[int], Awaitable[float]]"
@@ -59,10 +60,14 @@ def service(handler: Callable[..., Awaitable[None]], **settings: Any) -> Subject
 
 
 async def through_service(
-    deliveries: deque[ReadyDelivery], handler: Callable[..., Awaitable[None]] = typed, **settings: Any
+    deliveries: deque[ReadyDelivery],
+    handler: Callable[..., Awaitable[Any]] = typed,
+    *,
+    publisher: Publisher | None = None,
+    **settings: Any,
 ) -> float:
     """Handle what is ready with a service, which ends its subscription after the last one."""
-    broker: Any = ReadyBroker(from_deque(deliveries))
+    broker: Any = ReadyBroker(from_deque(deliveries), publisher)
     app = PyStream("bench", plugins=[], on_subscription_end="log")
     app.with_broker(broker, mount(handler, ReadySource(), **settings))
     async with app.start() as running:
@@ -109,9 +114,11 @@ ROWS: dict[str, tuple[Subject, Subject, float | None]] = {
     "consume.default": (floor, service(typed), 2.5),
     "consume.context": (floor, service(with_context), 3.0),
     "consume.header": (floor, service(with_header), 3.0),
+    "consume.layers4": (floor, service(typed, layers=[passing] * 4), 4.0),
     "consume.bytes": (raw_floor, service(raw), 8.0),
     "consume.workers16": (floor, service(typed, workers=16), 3.0),
     "consume.by_key16": (floor, service(typed, workers=by_key(16)), 4.5),
+    "consume.batch64": (floor, service(batched, batch=64), 1.8),
     "consume.memory": (floor, from_memory, 3.0),
 }
 """Name to floor, subject, and the target as a multiple of the floor."""

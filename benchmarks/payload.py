@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import json
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 from pydantic import BaseModel, TypeAdapter
-from pystream import Context, Header
+from pystream import Context, Header, Outcome
+
+if TYPE_CHECKING:
+    from pystream.layers import CallNext  # not in every revision that is compared with
 
 
 class Order(BaseModel):
@@ -47,3 +50,23 @@ async def with_header(order: Order, request: Annotated[str, Header(REQUEST_HEADE
 
 async def raw(payload: bytes) -> None:
     """The handler of bytes."""
+
+
+async def batched(orders: list[Order]) -> None:
+    """The handler of batches."""
+
+
+async def passing(context: Context, call_next: CallNext) -> Outcome:
+    """A layer that lets everything through."""
+    return await call_next(context)
+
+
+class Confirmed(BaseModel):
+    """A reply."""
+
+    order_id: int
+
+
+async def replying(order: Order) -> Confirmed:
+    """The handler that replies."""
+    return Confirmed(order_id=order.id)

@@ -24,12 +24,15 @@ the next one is taken after the acknowledgement.
 
 The floor has no framework: take from a deque, validate, await the handler, count.
 The floor of `consume.bytes` does not validate.
+`consume.batch64` handles batches of 64; its figures are per message, and its floor handles one at a time.
 The floor of `consume.lone` is two tasks that wake each other with the loop's own futures, once each per message.
 Every row runs between two runs of its floor, with garbage collection off; the ratio of a round is the
 row's time over the mean of those two, and the table gives the median of the rounds and their range.
 Rows are interleaved, so a disturbance of the machine hits all of them alike.
 `consume.memory` takes from the memory broker, `consume.lone` publishes to it and waits until the message
 is handled before it publishes the next; the other rows of `consume` take from a stand-in whose settlements do nothing.
+`consume.layers4` has four layers that let everything through. `consume.reply` publishes a reply to the memory broker,
+which keeps it, before the delivery is acknowledged.
 `testapp.publish` is a publish in a test that runs the app over the memory broker with `TestApp`: the order is
 encoded, everything is recorded, and the call returns at the end of the reaction.
 """

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
 from pystream.errors import SubscriptionEnded
-from pystream.protocols import Mounting, RetryKind
+from pystream.protocols import Mounting, Publisher, RetryKind
 
 from benchmarks.payload import PAYLOAD, REQUEST, REQUEST_HEADER
 
@@ -53,6 +53,7 @@ class ReadySource:
     retry: RetryKind = "broker"
     batch_wait: None = None
     max_delay: None = None
+    copies_to: str | None = "orders"
     parameters: ClassVar[dict[Any, Any]] = {}
 
 
@@ -63,13 +64,15 @@ class ReadyBroker:
 
     Args:
         take: The next delivery, or none.
+        sends: What replies are published through, or none.
     """
 
     source_types = (ReadySource,)
     delayed = 0
 
-    def __init__(self, take: Callable[[], ReadyDelivery | None]) -> None:
+    def __init__(self, take: Callable[[], ReadyDelivery | None], sends: Publisher | None = None) -> None:
         self.take = take
+        self._sends = sends
 
     def default_source(self, name: str) -> ReadySource:
         return ReadySource(name)
@@ -83,8 +86,9 @@ class ReadyBroker:
     async def subscribe(self, source: object, mounting: Mounting) -> ReadyBroker:
         return self
 
-    def publisher(self, policy: object = None) -> Any:
-        """There is none."""
+    def publisher(self, policy: object = None) -> Publisher | None:
+        """What was given."""
+        return self._sends
 
     async def wait(self) -> None:
         raise SubscriptionEnded("all deliveries are handled")
