@@ -430,7 +430,7 @@ async def test_a_plain_handler_may_spawn() -> None:
     names: list[str] = []
 
     async def note() -> None:
-        await anyio.sleep(0)
+        await anyio.lowlevel.checkpoint()
         names.append(here())
 
     def handler(payload: bytes, main: MainRuntime) -> None:
