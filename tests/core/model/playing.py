@@ -73,7 +73,10 @@ class Played:
             await self._move(Move("stop"))
 
         await self._settled()
-        while not self._is_done and await self._changes():
+        for _ in range(_ROUNDS):
+            if self._is_done or not await self._changes():
+                break
+
             self._look()
 
         if self._running.subscription.running:
@@ -227,16 +230,20 @@ class Played:
                 self._tick()
 
             await self._settled()
-            if not gates and self._model is None and not await self._changes():
+            is_to_come = self._model is not None and self._model.waiting
+            if not gates and not is_to_come and not await self._changes():
                 break
 
         if not self._is_done:
             raise Rejected("liveness", "nothing can move any more, and not everything was handled")
 
     async def _changes(self) -> bool:
-        """Whether something more happens by itself, or is to happen later."""
+        """Whether something more happens by itself, or can be made to happen."""
+        if self._world.gates:
+            return True
+
         if self._is_done or not self._case.threads:
-            return bool(self._world.gates) or self._running.clock.timers > 0
+            return self._running.clock.timers > 0
 
         with anyio.move_on_after(self._patience):
             await self._world.changed.wait()
