@@ -13,6 +13,6 @@ from tests.core.model.searching import quiet_log, reject
 def test_the_model_rejects(name: str) -> None:
     """A form with this fault is found out by the check that is meant for it."""
     with quiet_log():
-        verdict = reject(FAULTS[name], examples=1000, number=1)
+        verdict = reject(FAULTS[name], examples=5000, number=1)
 
     assert verdict.first is not None, verdict
