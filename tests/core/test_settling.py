@@ -26,9 +26,7 @@ async def suspending(body: bytes) -> None:
 
 @pytest.mark.promise("SETTLE-1", "SETTLE-6")
 @pytest.mark.anyio
-@pytest.mark.parametrize(
-    "error", [RuntimeError("no link"), SettlementTimeout("not confirmed")], ids=["other", "ours"]
-)
+@pytest.mark.parametrize("error", [RuntimeError("no link"), SettlementTimeout("not confirmed")], ids=["other", "ours"])
 @pytest.mark.parametrize(
     ("outcome", "attempt"),
     [(ack(), "ack"), (retry(), "requeue"), (retry_after(1), "retry_after"), (drop(), "reject")],

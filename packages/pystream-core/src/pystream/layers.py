@@ -34,8 +34,7 @@ Raises what the handler raises; what cannot be read is settled alone, and raises
 """
 
 Layer: TypeAlias = (
-    "Callable[[Any, CallNext], Awaitable[Outcome]] "
-    "| Callable[[Any, BatchCallNext], Awaitable[Outcome | list[Outcome]]]"
+    "Callable[[Any, CallNext], Awaitable[Outcome]] | Callable[[Any, BatchCallNext], Awaitable[Outcome | list[Outcome]]]"
 )
 """Around a delivery; with a `BatchContext` for its first parameter, around a batch."""
 

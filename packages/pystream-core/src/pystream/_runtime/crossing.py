@@ -52,8 +52,8 @@ class Crossing:
     )
 
     def __init__(self, fn: Callable[..., Any], args: tuple[Any, ...]) -> None:
-        self.name = name_of(fn)
-        self.has_ended = False
+        self.name: str = name_of(fn)
+        self.has_ended: bool = False
         self._fn = fn
         self._args = args
         self._lock = threading.Lock()

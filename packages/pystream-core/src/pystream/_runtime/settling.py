@@ -88,9 +88,7 @@ class Settling:
 
             raise
 
-    def again_in_place(
-        self, delivery: Delivery, outcome: Outcome, reruns: int
-    ) -> tuple[Outcome | None, float | None]:
+    def again_in_place(self, delivery: Delivery, outcome: Outcome, reruns: int) -> tuple[Outcome | None, float | None]:
         """Of a delivery whose caller runs it again in place, if that is what the outcome means.
 
         Args:

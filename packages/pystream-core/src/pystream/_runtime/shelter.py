@@ -19,7 +19,6 @@ CANCELLED_BOUND: Final = 1.0
 """Seconds that what was cancelled has to end."""
 
 
-
 class Cancellable(Protocol):
     """What knows whether the work in hand is being cancelled."""
 
