@@ -84,7 +84,11 @@ async def closed_connections(world: World) -> None:
 
 @scenario
 async def sends_that_a_close_overtakes(world: World) -> None:
-    """What a close overtakes fails; a batch was not stored then, a single message was."""
+    """What a close overtakes fails; a single message was stored all the same.
+
+    Of a batch it is not said: the client may have sent it before the close takes it back, and
+    which of the two threads is first is chance. In process it is never stored, which a test pins.
+    """
     reader = await world.reader()
     for batching in (True, False):
         producer = await world.producer(batching=batching)
@@ -96,7 +100,9 @@ async def sends_that_a_close_overtakes(world: World) -> None:
         world.send(producer, b"late", answers)
         await world.settle()
         world.note(batching, *[world.told(answer) for answer in answers])
-        world.note([message.payload for message in await world.collect(reader, 10, 0.5)])
+        arrived = [message.payload for message in await world.collect(reader, 10, 0.5)]
+        if not batching:
+            world.note(arrived)
 
 
 @scenario

@@ -88,3 +88,18 @@ async def test_a_closed_consumer_asks_for_nothing() -> None:
     assert received(following) == [(b"1", 0)]
     world.clock.advance(0.2)
     assert received(following) == []
+
+
+@pytest.mark.promise("TESTING-79")
+async def test_a_batch_that_a_close_overtakes_is_never_stored() -> None:
+    """On a server chance decides whether such a batch was sent; here it fails and is nowhere: assert nothing of it."""
+    world = await connected()
+    reader = await world.consumer()
+    producer = await world.transport.produce(ProducerSpec(topic=TOPIC, send_timeout=30, max_pending=100))
+    answers: list[Exception | None] = []
+    producer.send(Outgoing(TOPIC, b"open", {}), answers.append)
+    await producer.close()
+    world.clock.advance(1)
+
+    assert [type(answer).__name__ for answer in answers] == ["PulsarPublishError"]
+    assert received(reader) == []
