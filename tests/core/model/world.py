@@ -62,7 +62,7 @@ class World:
 
     Attributes:
         events: All that happened, in order.
-        gates: By the index of its delivery, what a handler waits for.
+        gates: By the index of its delivery, what lets a handler go that waits for it.
         changed: Woken by each of them, from any thread.
         clocks: Of the threads.
         decided: What was decided of each delivery, at its last run.
@@ -70,7 +70,7 @@ class World:
 
     def __init__(self, schedule: Schedule) -> None:
         self.events: list[Event] = []
-        self.gates: dict[int, Signal] = {}
+        self.gates: dict[int, Callable[[], object]] = {}
         self.changed = Signal()
         self.clocks: list[ThreadClock] = []
         self.decided: dict[int, Decided] = {}
@@ -113,7 +113,8 @@ class World:
         return [_OUTCOMES[decided[index]] for index in run]
 
     async def _gate(self, index: int) -> None:
-        gate = self.gates[index] = Signal()
+        gate = Signal()
+        self.gates[index] = partial(current_loop().post, gate.wake)
         self.changed.wake_from_thread()
         try:
             await gate.wait()
@@ -123,7 +124,8 @@ class World:
     def let_go(self, index: int) -> None:
         gate = self.gates.pop(index, None)
         if gate is not None:  # else its handler was cancelled meanwhile, on its thread
-            gate.wake_from_thread()
+            # Posted even if the handler does not wait yet: after a tick that was posted before.
+            gate()
 
 
 _OUTCOMES: dict[Decided, Outcome] = {
