@@ -16,10 +16,10 @@ from typing import Any
 
 import anyio
 
-from benchmarks import counting, peers
+from benchmarks import counting, peers, threads
 from benchmarks.consume import ROWS, floor
 from benchmarks.lone import lone, lone_floor
-from benchmarks.measuring import Series, row
+from benchmarks.measuring import FASTER, Series, row
 from benchmarks.reply import to_memory
 from benchmarks.report import markdown, table
 from benchmarks.testapp import testapp
@@ -29,6 +29,7 @@ OFFLINE = {
     **ROWS,
     "consume.lone": (lone_floor, lone, None),
     "consume.reply": (floor, to_memory, 6.0),
+    **threads.ROWS,
     "testapp.publish": (floor, testapp, 25.0),
 }
 LIVE = ("live.consume.batched", "live.consume.single")
@@ -135,7 +136,8 @@ async def _consume(names: list[str], count: int, rounds: int, loop: str) -> list
     for number in range(1, rounds + 1):
         for name in names:
             floor, subject, _ = OFFLINE[name]
-            await ours[name].add(floor, subject, count, count)
+            own = count // threads.GAINS.get(name, 1)
+            await ours[name].add(floor, subject, own, own)
             if name in theirs:
                 await theirs[name].add(floor, subjects[name], count // _PEER_SHARE, count // 4)
 
@@ -145,6 +147,10 @@ async def _consume(names: list[str], count: int, rounds: int, loop: str) -> list
 
 
 def _row(name: str, ours: Series, theirs: Series | None) -> dict[str, Any]:
+    if name in threads.GAINS:
+        gains = [1 / ratio for ratio in ours.ratios]
+        return row(name, FASTER, gains, gains, None)
+
     microseconds = [seconds * 1e6 for seconds in ours.seconds]
     result = row(name, "us", microseconds, ours.ratios, OFFLINE[name][2])
     if theirs is not None:

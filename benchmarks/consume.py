@@ -17,7 +17,7 @@ from pystream.memory import MemoryBroker, MemorySubscription
 from pystream.protocols import Publisher
 
 from benchmarks.payload import PAYLOAD, Order, batched, passing, raw, typed, validate, with_context, with_header
-from benchmarks.stand_ins import ReadyBroker, ReadyDelivery, ReadySource, from_deque, ready
+from benchmarks.stand_ins import HeldBroker, ReadyDelivery, ReadySource, from_deque, ready
 
 Subject: TypeAlias = "Callable[[int], Awaitable[float]]"
 """Handles that many deliveries; answers the seconds it took, without the preparations."""
@@ -66,11 +66,14 @@ async def through_service(
     publisher: Publisher | None = None,
     **settings: Any,
 ) -> float:
-    """Handle what is ready with a service, which ends its subscription after the last one."""
-    broker: Any = ReadyBroker(from_deque(deliveries), publisher)
+    """From the moment that a started service gets its deliveries until it has handled the last one."""
+    waiting, begin = deque[ReadyDelivery](), anyio.Event()
+    broker: Any = HeldBroker(from_deque(waiting), begin, publisher)
     app = PyStream("bench", plugins=[], on_subscription_end="log")
     app.with_broker(broker, mount(handler, ReadySource(), **settings))
     async with app.start() as running:
+        waiting.extend(deliveries)
+        begin.set()
         started = time.perf_counter()
         while running.health.active:
             await running.health.changed()

@@ -9,6 +9,9 @@ from typing import Any
 
 from benchmarks.consume import Subject
 
+FASTER = "times faster"
+"""The unit of a gain."""
+
 
 @dataclass(slots=True)
 class Series:
@@ -41,8 +44,8 @@ async def _timed(subject: Subject, count: int) -> float:
 
 
 def row(name: str, unit: str, values: list[float], ratios: list[float], target: float | None) -> dict[str, Any]:
-    """A row of the report; of times the lowest value is the best, of rates the highest."""
-    ordered = sorted(values, reverse=unit.endswith("/s"))
+    """A row of the report; of times the lowest value is the best, of rates and gains the highest."""
+    ordered = sorted(values, reverse=unit == FASTER or unit.endswith("/s"))
     return {
         "name": name,
         "unit": unit,

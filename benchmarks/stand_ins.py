@@ -7,6 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
+import anyio
 from pystream.errors import SubscriptionEnded
 from pystream.protocols import Mounting, Publisher, RetryKind
 
@@ -98,6 +99,33 @@ class ReadyBroker:
 
     async def close(self) -> None:
         """Nothing is open."""
+
+
+class HeldBroker(ReadyBroker):
+    """The same, but before the beginning it waits where there is nothing.
+
+    Args:
+        take: The next delivery, or none.
+        begin: Set once the deliveries are there.
+        publisher: What replies go through.
+    """
+
+    def __init__(
+        self, take: Callable[[], ReadyDelivery | None], begin: anyio.Event, publisher: Publisher | None = None
+    ) -> None:
+        super().__init__(take, publisher)
+        self._begin = begin
+
+    async def wait(self) -> None:
+        """Once it has begun, nothing to take means the end."""
+        if self._begin.is_set():
+            raise SubscriptionEnded("all deliveries are handled")
+
+        await self._begin.wait()
+
+    def interrupt(self) -> None:
+        """End the wait."""
+        self._begin.set()
 
 
 def from_deque(deliveries: deque[ReadyDelivery]) -> Callable[[], ReadyDelivery | None]:

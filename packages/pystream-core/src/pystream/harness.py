@@ -94,6 +94,7 @@ class Harnessed:
 
     def __init__(self, service: HarnessedService, running: RunningApp) -> None:
         self._service = service
+        self._batching = [item for _, item in service.startup.subscriptions if item.has_batches]
         self.running: RunningApp = running
 
     @property
@@ -115,11 +116,11 @@ class Harnessed:
     @property
     def filling(self) -> int:
         """How many deliveries were taken and wait for their batch to be closed."""
-        return sum(subscription.filling for _, subscription in self._service.startup.subscriptions)
+        return sum(subscription.filling for subscription in self._batching) if self._batching else 0
 
     def close_batches(self) -> None:
         """Have every batch that is being filled handled as it is. Synchronous."""
-        for _, subscription in self._service.startup.subscriptions:
+        for subscription in self._batching:
             subscription.close_batch()
 
     async def ended(self) -> None:

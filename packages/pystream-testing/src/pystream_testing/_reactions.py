@@ -80,8 +80,12 @@ class InProcess:
                     await recorder.change()
                 elif self._clock.is_due:
                     self._clock.move(self._clock.now())
-                elif (self._is_quiet() or await self._is_stalled()) and not await self._goes_on():
-                    return
+                elif self._is_quiet() or await self._is_stalled():
+                    if recorder.taken != recorder.begun and self._harnessed.filling:
+                        self._harnessed.close_batches()
+                        await checkpoint()
+                    elif not self._pass_time_for_requeued():
+                        return
         finally:
             watch.end()
 
@@ -129,7 +133,8 @@ class InProcess:
 
     def _is_quiet(self) -> bool:
         """Whether certainly nothing will happen until time passes or the test does something."""
-        if self._recorder.taken != self._recorder.begun + self._harnessed.filling:
+        waiting = self._recorder.taken - self._recorder.begun
+        if waiting and waiting != self._harnessed.filling:
             return False
 
         for recording in self._recordings:
@@ -153,19 +158,11 @@ class InProcess:
 
         return True
 
-    async def _goes_on(self) -> bool:
-        """Have done what waits for the test or for a moment: open batches are closed, a broker's pause passes."""
-        if self._harnessed.filling:
-            self._harnessed.close_batches()
-            await checkpoint()
-            return True
-
-        return self._pass_time_for_requeued()
-
     def _pass_time_for_requeued(self) -> bool:
         """Let a broker's own pause before a redelivery pass; answers whether any time did."""
         clock = self._clock
-        if all(time > clock.now() for time in self._recorder.requeued.values()):
+        requeued = self._recorder.requeued
+        if not requeued or all(time > clock.now() for time in requeued.values()):
             return False
 
         due = clock.next_due

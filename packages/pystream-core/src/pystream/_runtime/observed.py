@@ -219,9 +219,16 @@ class ObservedSettling(Settling):
 
     async def acknowledge(self, delivery: Delivery, outcome: Outcome) -> None:
         """What the pipeline does for the common case: acknowledge, with nothing to follow."""
-        error = await self._perform(delivery, Plan(Step.ACKNOWLEDGE, outcome))
-        if error is not None:
-            self.failed(delivery, outcome, error)
+        probe = self._probe
+        probe.settling(delivery, outcome, None)
+        error: Exception | None = None
+        try:
+            await delivery.ack()
+        except Exception as raised:
+            error = raised
+            self.failed(delivery, outcome, raised)
+
+        probe.settled(delivery, outcome, error)
 
     async def _perform(self, delivery: Delivery, plan: Plan) -> Exception | None:
         returns = plan.step in (Step.REQUEUE, Step.DELAY)

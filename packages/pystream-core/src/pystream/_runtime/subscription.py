@@ -187,6 +187,11 @@ class Subscription:
         await self._finished.wait()
 
     @property
+    def has_batches(self) -> bool:
+        """Whether its handler gets batches."""
+        return self._batches is not None
+
+    @property
     def filling(self) -> int:
         """How many deliveries wait for their batch to be closed."""
         return 0 if self._batches is None else self._batches.filling
