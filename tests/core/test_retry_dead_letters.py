@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 import pytest
@@ -29,27 +28,11 @@ from pystream.headers import (
     DEAD_LETTER_SUBSCRIPTION,
 )
 
+from tests.core.retrying import COUNT, IN_PLACE, levels, returning
 from tests.core.rig import rig
 from tests.core.scripted import DelayableDelivery, ScriptedDelivery, ScriptedSource
 
 pytestmark = pytest.mark.anyio
-
-COUNT = "x-pystream-retry-count"
-IN_PLACE = ScriptedSource(retry="in_place")
-
-
-def returning(outcome: Outcome, seen: list[Any] | None = None) -> Callable[..., Any]:
-    async def handler(body: bytes, context: Context) -> Outcome:
-        if seen is not None:
-            seen.append((context.id, context.attempt))
-
-        return outcome
-
-    return handler
-
-
-def levels(caplog: pytest.LogCaptureFixture, level: int = logging.WARNING) -> list[tuple[str, str]]:
-    return [(record.levelname, record.getMessage()) for record in caplog.records if record.levelno >= level]
 
 
 # Dead letters.

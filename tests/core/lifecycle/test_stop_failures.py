@@ -161,7 +161,7 @@ async def test_close_that_lets_a_cancellation_out_skips_nothing() -> None:
 @pytest.mark.parametrize("at", ["a: close orders", "b: close", "a: close"])
 async def test_hanging_close_is_bounded(at: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """A close that does not return is cancelled at its bound and reported; the others follow."""
-    monkeypatch.setattr("pystream._runtime.shutdown._BROKER_BOUND", 0.05)
+    monkeypatch.setattr("pystream._runtime.shutdown.BROKER_BOUND", 0.05)
     journal = Journal()
     name, step = at.split(": ")
     hanging = TellingBroker(journal, name, hanging_at(step))
@@ -181,7 +181,7 @@ async def test_a_close_has_ten_seconds() -> None:
     """The bound of each close is 10 s."""
     from pystream._runtime import shutdown
 
-    assert shutdown._BROKER_BOUND == 10.0
+    assert shutdown.BROKER_BOUND == 10.0
 
 
 @pytest.mark.promise("STOP-14")

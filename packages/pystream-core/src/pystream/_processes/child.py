@@ -17,7 +17,7 @@ import anyio
 from pystream._processes import pipes
 from pystream._processes.link import Link
 from pystream._processes.setup import FAILED, UNUSABLE, Setup, configure_logging, stop_timeout
-from pystream._runtime.shutdown import _BROKER_BOUND, BOUND_WHEN_ABORTED
+from pystream._runtime.shutdown import BOUND_WHEN_ABORTED, BROKER_BOUND
 from pystream._target import TargetError, load
 from pystream.app import PyStream, _backend
 from pystream.errors import PyStreamError, ServiceAborted
@@ -94,6 +94,6 @@ def _bounds(app: PyStream, timeout: float) -> tuple[float, float]:
     # All subscriptions together, then each broker.
     closes = len(definition.brokers) + any(mounted.registered for mounted in definition.brokers)
     return (
-        timeout + 2 * definition.hook_timeout + closes * _BROKER_BOUND + _MARGIN,
+        timeout + 2 * definition.hook_timeout + closes * BROKER_BOUND + _MARGIN,
         (3 + closes) * BOUND_WHEN_ABORTED + _MARGIN,  # two steps of hooks, and the state
     )

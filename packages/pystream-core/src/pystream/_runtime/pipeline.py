@@ -37,10 +37,8 @@ def compile_pipeline(live: LiveMount) -> Start[Any]:
     settling = Settling(live, verdicts, handle)
     if live.hooks:
         process = _observed(live, settling, handle)
-    elif needs_context(live.registered):
-        process = _with_context(live, settling, handle)
-    elif live.registered.mounting.max_attempts is not None:
-        process = _plain(settling, handle)
+    elif needs_context(live.registered) or live.registered.mounting.max_attempts is not None:
+        process = _through_handle(live, settling, handle)
     else:
         process = _shortest(live, call, verdicts, reply, settling)
 
@@ -76,31 +74,14 @@ def _shortest(live: LiveMount, call: Call, verdicts: Verdicts, reply: Reply, set
     return process
 
 
-def _plain(settling: Settling, handle: Handle) -> Process:
-    """The same for a mount with a cap on the attempts, which `handle` sees to."""
-    acknowledged = ack()
+def _through_handle(live: LiveMount, settling: Settling, handle: Handle) -> Process:
+    """The same for a mount with a context to look at, or with a cap on the attempts: `handle` sees to both."""
+    acknowledged, name, contextual = ack(), live.registered.name, needs_context(live.registered)
 
     async def process(delivery: Delivery) -> None:
-        outcome = await handle(delivery, None, 0)
-        if outcome is acknowledged:
-            try:
-                await delivery.ack()
-            except Exception as error:
-                settling.failed(delivery, acknowledged, error)
-        elif outcome is not None:
-            await settling.settle(delivery, outcome, None, 0.0)
-
-    return process
-
-
-def _with_context(live: LiveMount, settling: Settling, handle: Handle) -> Process:
-    """The same for a mount of which something looks at the context."""
-    acknowledged, name = ack(), live.registered.name
-
-    async def process(delivery: Delivery) -> None:
-        context = Context(delivery, name)
+        context = Context(delivery, name) if contextual else None
         outcome = await handle(delivery, context, 0)
-        if outcome is acknowledged and context._afters is None:
+        if outcome is acknowledged and (context is None or context._afters is None):
             try:
                 await delivery.ack()
             except Exception as error:

@@ -24,7 +24,9 @@ from pystream.hookspecs import ServiceEvent
 if TYPE_CHECKING:
     from pystream._runtime.service import Service
 
-_BROKER_BOUND = 10.0
+BROKER_BOUND = 10.0
+"""Seconds that the close of a subscription or a broker gets."""
+
 BOUND_WHEN_ABORTED = 1.0
 """Seconds that a hook step, a close, or the closing of the state still gets in an aborted stop."""
 
@@ -140,7 +142,7 @@ class Shutdown:
             )
 
     async def _close(self, name: str, close: Callable[[], Awaitable[None]]) -> None:
-        with anyio.move_on_after(self._bound(_BROKER_BOUND)) as scope:
+        with anyio.move_on_after(self._bound(BROKER_BOUND)) as scope:
             self._closing.add(scope)
             try:
                 await close()
@@ -153,7 +155,7 @@ class Shutdown:
                 self._closing.discard(scope)
 
         if scope.cancelled_caught:
-            late = TimeoutError(f"closing took longer than {self._bound(_BROKER_BOUND):g} s")
+            late = TimeoutError(f"closing took longer than {self._bound(BROKER_BOUND):g} s")
             self._service.fail("close", name, late)
 
     async def _call(self, hooks: tuple[Hook, ...]) -> None:
